@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/macro.h"
+
+/* All return 0, or -EINVAL (not of that form) or -ERANGE (outside @min..@max); *@ret is written only on success. */
+
+/* parse_u64() - plain decimal digits and nothing else */
+int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHECK;
+
+/* parse_size() - bytes: digits with an optional fraction and an optional suffix k, m, g, t (KiB, MiB, ...; "512m", "1.5g", "64MiB") */
+int parse_size(const char *s, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHECK;
+
+/* parse_duration_ns() - "10", "1.5", "2m", "250ms", "1h"; without a suffix: seconds */
+int parse_duration_ns(const char *s, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHECK;
+
+/* parse_milli() - a decimal number times 1000 ("1.5" is 1500), for CPUs */
+int parse_milli(const char *s, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHECK;
+
+/* parse_bool() - yes/no, true/false, on/off, 1/0 */
+int parse_bool(const char *s, bool *ret) MUST_CHECK;
+
+/* utf8_valid() - strict UTF-8: no overlong forms, no surrogates, at most U+10FFFF */
+bool utf8_valid(const char *s, size_t len);

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "job/limits.h"
+
+/*
+ * Configuration, contract section 6.  Text in, struct out; files and the process environment are read by the caller.
+ *
+ *	[limits]                      NAME = default, max_NAME = maximum, timeout, max_timeout, max_script_bytes
+ *	[environment NAME]            python = /path, paths = /opt/data:/srv/models (extra read-only paths), env.K = V,
+ *	                              preload = json re, mode = auto|warm|cold, and any of [limits]' NAME
+ *	[screen]                      report = ctypes, os.system   reject = ...
+ *	[protect]                     require = cgroup, landlock   allow_missing = ...
+ */
+struct conf_strings {
+	char **items; /* owned, each owned */
+	size_t n;
+};
+
+struct conf_environment {
+	char *name;
+	char *python;               /* absolute path */
+	struct conf_strings paths;  /* absolute, read-only inside */
+	struct conf_strings env;    /* "K=V" */
+	struct conf_strings preload;
+	int mode;                   /* enum job_mode */
+	struct job_limits limits;   /* 0 in a field: not set here */
+};
+
+struct conf {
+	struct job_rules rules;
+	struct conf_environment *environments; /* [0] is "default": /usr/bin/python3 unless configured */
+	size_t n_environments;
+	struct conf_strings screen_report;
+	struct conf_strings screen_reject;
+	struct conf_strings require;
+	struct conf_strings allow_missing;
+};
+
+int conf_init(struct conf *c) MUST_CHECK;
+void conf_done(struct conf *c);
+
+/*
+ * conf_parse() - lay the settings of one file's text over @c
+ * @source:  its name, for messages ("/etc/cloche/cloche.ini:12: ...")
+ * @is_trusted: false: max_* settings are refused (a local user can't raise what the administrator allows)
+ *
+ * Return: 0 or -EINVAL with @e naming file, line, key, what was given and what is allowed; -ENOMEM.  On failure @c is unchanged.
+ */
+int conf_parse(struct conf *c, const char *text, size_t len, const char *source, bool is_trusted, struct err *e) MUST_CHECK;
+
+/*
+ * conf_set() - one setting, as CLOCHE_<SECTION>_<KEY>=VALUE or a flag gives it ("limits", "memory_bytes", "512m")
+ *
+ * Return: as conf_parse().
+ */
+int conf_set(struct conf *c, const char *section, const char *key, const char *value, const char *source, bool is_trusted, struct err *e) MUST_CHECK;
+
+/* conf_check() - what only the whole can show: a default above its maximum, ... */
+int conf_check(const struct conf *c, struct err *e) MUST_CHECK;
+
+/* conf_environment() - by name; NULL: not there */
+const struct conf_environment *conf_environment(const struct conf *c, const char *name);

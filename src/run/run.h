@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "job/request.h"
+#include "job/result.h"
+
+/*
+ * The caller's half: a job goes to a supervisor process, bytes and an outcome come back, a result is made of them.
+ * No function here forks; the supervisor is a program of its own, started by posix_spawn.
+ */
+
+/* What a Python is made of; see contract section 6. */
+struct run_environment {
+	const char *name;
+	const char *python;        /* absolute path of the interpreter */
+	const char *const *paths;  /* extra read-only paths, NULL-terminated */
+	const char *const *env;    /* "K=V", NULL-terminated */
+};
+
+struct run_options {
+	const struct run_environment *environments;
+	size_t n_environments;
+	const char *const *require;       /* protections that must hold in full, NULL-terminated */
+	const char *const *allow_missing; /* protections that may be missing, NULL-terminated */
+	const char *const *screen_report; /* names, NULL-terminated */
+	const char *const *screen_reject;
+};
+
+/* A supervisor of our own. */
+struct supervisor;
+
+/*
+ * supervisor_start() - start one; returns before it is ready (runs may be started at once)
+ * @o: borrowed for the call
+ *
+ * Return: 0 or -errno with @e set.  supervisor_stop() ends it with everything in it.
+ */
+int supervisor_start(const struct run_options *o, struct supervisor **ret, struct err *e) MUST_CHECK;
+void supervisor_stop(struct supervisor *s);
+
+/* One protection of this host, as `cloche doctor` tells it; found by doing. */
+enum wall_state { WALL_FULL, WALL_WEAK, WALL_MISSING };
+
+struct wall_report {
+	char name[24];
+	int32_t state;    /* enum wall_state */
+	char what[96];    /* what it protects */
+	char detail[200]; /* how it holds here, or why not */
+	char remedy[320]; /* empty when nothing is to be done */
+};
+
+#define WALL_REPORTS_MAX 24
+
+/*
+ * supervisor_walls() - wait until it is ready or has failed, and tell what holds
+ *
+ * Also filled as far as known when the supervisor could not start (then -errno with @e set).
+ */
+int supervisor_walls(struct supervisor *s, struct wall_report *ret, size_t max, size_t *ret_n, struct err *e) MUST_CHECK;
+
+/* One run under way. */
+struct run;
+
+struct run_hooks {
+	void *userdata;
+	/* output as it comes (stream 1 or 2); when set, nothing is kept in the result.  Return: 0, or -errno to cancel the run */
+	int (*on_output)(void *userdata, int stream, const void *data, size_t len);
+};
+
+/*
+ * run_start() - hand a valid job over; does not wait
+ * @j:         borrowed until run_finish()
+ * @is_streamed: standard input comes by run_input(), not from j->input
+ */
+int run_start(struct supervisor *s, const struct job *j, bool is_streamed, const struct run_hooks *hooks, struct run **ret, struct err *e) MUST_CHECK;
+
+/* run_fd() - poll it for POLLIN, then call run_step() */
+int run_fd(const struct run *r);
+
+/* run_step() - take what has arrived, without blocking.  Return: 0 go on, 1 done, -errno (the run is lost: still call run_finish()) */
+int run_step(struct run *r, struct err *e) MUST_CHECK;
+
+/*
+ * run_input() - more standard input; len 0: its end
+ *
+ * Return: bytes taken (may be fewer), -EAGAIN: not now, poll run_fd() for POLLOUT; -EPIPE: the script takes no more.
+ */
+ssize_t run_input(struct run *r, const void *data, size_t len) MUST_CHECK;
+
+/* run_cancel() - ask for its end; the result will say `cancelled`.  Async-signal-safe. */
+void run_cancel(struct run *r);
+
+/* run_finish() - the result (an internal_error one if the run was lost); frees @r.  @ret belongs to the caller: result_done() */
+int run_finish(struct run *r, struct result *ret, struct err *e) MUST_CHECK;
+
+/* run_job() - struct job -> struct result, blocking: the whole story */
+int run_job(struct supervisor *s, const struct job *j, struct result *ret, struct err *e) MUST_CHECK;
