@@ -35,6 +35,7 @@ struct conf {
 	struct job_rules rules;
 	struct conf_environment *environments; /* [0] is "default": /usr/bin/python3 unless configured */
 	size_t n_environments;
+	struct job_profile *profiles; /* owned; what rules.profiles points to */
 	struct conf_strings screen_report;
 	struct conf_strings screen_reject;
 	struct conf_strings require;

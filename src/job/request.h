@@ -49,6 +49,7 @@ struct job {
 	struct job_list artifacts; /* glob patterns */
 	char *environment;
 	struct job_limits limits;
+	uint32_t limits_given; /* bit i: limit_defs[i] was asked for, not a default */
 	enum job_network network;
 	enum job_mode mode;
 	bool is_buffered;
@@ -84,6 +85,9 @@ int job_set_script_name(struct job *j, const char *name, struct job_error *e) MU
 int job_set_timeout_ns(struct job *j, const struct job_rules *rules, uint64_t ns, struct job_error *e) MUST_CHECK;
 int job_set_input(struct job *j, const void *data, size_t len, struct job_error *e) MUST_CHECK;
 int job_set_environment(struct job *j, const char *name, struct job_error *e) MUST_CHECK;
+int job_set_network(struct job *j, const char *name, struct job_error *e) MUST_CHECK;
+int job_set_mode(struct job *j, const char *name, struct job_error *e) MUST_CHECK;
+int job_set_output(struct job *j, const char *name, struct job_error *e) MUST_CHECK;
 int job_add_arg(struct job *j, const char *arg, struct job_error *e) MUST_CHECK;
 int job_add_env(struct job *j, const char *name, const char *value, struct job_error *e) MUST_CHECK;
 int job_add_file(struct job *j, const char *name, const void *data, size_t len, struct job_error *e) MUST_CHECK;
@@ -91,6 +95,13 @@ int job_add_artifact(struct job *j, const char *pattern, struct job_error *e) MU
 
 /* job_set_limit() - @name as in the contract's section 4, @value in its unit (bytes, seconds, CPUs, counts) */
 int job_set_limit(struct job *j, const struct job_rules *rules, const char *name, double value, struct job_error *e) MUST_CHECK;
+
+/*
+ * job_apply_profile() - what the job's environment sets for limits and mode that were not asked for
+ *
+ * Return: 0; -EINVAL when rules name their environments and this is none of them.  job_parse() calls it.
+ */
+int job_apply_profile(struct job *j, const struct job_rules *rules, struct job_error *e) MUST_CHECK;
 
 /* job_check() - the rules between fields (files against script_name and disk_bytes, args with env); job_parse() calls it */
 int job_check(const struct job *j, const struct job_rules *rules, struct job_error *e) MUST_CHECK;
