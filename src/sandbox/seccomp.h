@@ -5,8 +5,8 @@
  * Three stacked filters; the kernel takes the strictest verdict of all.
  *   B      default allow, masked argument denials
  *   A      allow by number; unknown: ENOSYS, known and refused: EPERM, foreign ABI: kill.  It still allows what the
- *          lock-down list itself needs after it is loaded (setns, setgroups, capset, landlock_*, seccomp, clone3,
- *          prctl PR_SET_DUMPABLE/PR_CAP_AMBIENT/PR_CAPBSET_DROP/PR_SET_SECCOMP)
+ *          lock-down list itself needs after it is loaded (setns, unshare of the cgroup namespace, setgroups, capset,
+ *          landlock_*, seccomp, clone3, prctl PR_SET_DUMPABLE/PR_CAP_AMBIENT/PR_CAPBSET_DROP/PR_SET_SECCOMP)
  *   short  takes those away, and more by variant
  * A and B are loaded once by a fork server, or by a cold child itself; the short one by each child as its last step.
  */

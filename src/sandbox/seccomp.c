@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The system call filters, made at build time from policy/syscalls.tbl; here they are only handed to the kernel. */
+#include <errno.h>
+#include <linux/seccomp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/macro.h"
+#include "sandbox/policy/filters.h"
+#include "sandbox/seccomp.h"
+
+/* A filter that came out empty or cut short must not get as far as a program. */
+_Static_assert(ARRAY_LEN(policy_a) > 150 && ARRAY_LEN(policy_a) <= BPF_MAXINSNS, "filter A has no sane length");
+_Static_assert(ARRAY_LEN(policy_b) > 50 && ARRAY_LEN(policy_b) <= BPF_MAXINSNS, "filter B has no sane length");
+_Static_assert(ARRAY_LEN(policy_short_0) > 20 && ARRAY_LEN(policy_short_7) <= BPF_MAXINSNS,
+	       "the short filter has no sane length");
+_Static_assert(ARRAY_LEN(policy_short) == SECCOMP_VARIANTS, "a short filter for each variant");
+
+/* struct sock_fprog with its pointer const: the kernel only reads, and the filters stay in read-only memory. */
+struct filter_prog {
+	unsigned short len;
+	const struct sock_filter *filter;
+};
+_Static_assert(sizeof(struct filter_prog) == sizeof(struct sock_fprog), "the kernel's layout");
+
+static int load(const struct sock_filter *insns, unsigned short n)
+{
+	const struct filter_prog prog = { .len = n, .filter = insns };
+
+	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
+}
+
+int seccomp_load_base(void)
+{
+	/* B first: of two refusals the kernel reports that of the filter loaded last, and A's is the plainer one */
+	if (load(policy_b, ARRAY_LEN(policy_b)) < 0)
+		return -1;
+	return load(policy_a, ARRAY_LEN(policy_a));
+}
+
+int seccomp_load_short(unsigned variant)
+{
+	if (variant >= SECCOMP_VARIANTS) {
+		errno = EINVAL;
+		return -1;
+	}
+	return load(policy_short[variant].insns, policy_short[variant].n);
+}
