@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+pytest.register_assert_rewrite("attack_support", "both", "canary")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import attack_support as support
+import canary
+
+support.adopt_orphans()
+
+
+@pytest.fixture(scope="session")
+def canaries():
+    canary.prepare_user()
+    c = canary.Canaries()
+    yield c
+    c.close()
+
+
+@pytest.fixture(params=["root", "user"])
+def who(request):
+    """Everything is promised to root and to an ordinary user alike."""
+    if request.param == "root":
+        support.need_root()
+    return request.param
+
+
+@pytest.fixture
+def folder():
+    """A private folder that the ordinary user can read."""
+    path = tempfile.mkdtemp(prefix="cloche-attack-", dir="/var/tmp")
+    os.chmod(path, 0o777)
+    yield path
+    shutil.rmtree(path)
+
+
+def pytest_generate_tests(metafunc):
+    """A module with CASES gets one control and one run inside for each case."""
+    cases = getattr(metafunc.module, "CASES", [])
+    if "control_case" in metafunc.fixturenames:
+        metafunc.parametrize("control_case", [pytest.param(c, id=c.name) for c in cases if c.control])
+    if "inside_case" in metafunc.fixturenames:
+        metafunc.parametrize("inside_case", [pytest.param((c, w), id="%s-%s" % (c.name, w)) for c in cases for w in c.only])
