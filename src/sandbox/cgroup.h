@@ -10,13 +10,16 @@
 /*
  * Limits by control groups: one interface, two implementations (cgroup_v1.c, cgroup_v2.c), chosen by what the host has.
  *
- * Theory of operation.  The outer process (real uid, before it enters its own user namespace) calls cgroup_host_open(): it
- * finds its own group in each hierarchy and makes one folder of ours below it, owned by the uid that will be root inside.
- * The supervisor inside then makes one child folder per slot through the open folders (it sees no cgroupfs), keeps it
- * and uses it again; results are differences of counters.  Joining:
- *   v1  the child itself writes "0" to each `tasks` file, as the first step of its lock-down, before setns and before
- *       it changes its ids (writing another process's pid costs 7-15 ms when runs are sparse; "0" does not);
- *   v2  clone3(CLONE_INTO_CGROUP) with dir_fd (free); never a write to cgroup.procs (7-11 ms).
+ * Theory of operation.  The outer process (real uid, before it enters its own user namespace) calls cgroup_host_open():
+ * it finds its own group in each hierarchy and makes one folder of ours below it, owned by the uid that will be root
+ * inside.  The supervisor inside then makes one child folder per slot through the open folders (it sees no cgroupfs),
+ * keeps it and uses it again; results are differences of counters.
+ *
+ * Joining, v1: the child itself writes "0" to each `tasks` file, as the first step of its lock-down, before setns and
+ * before it changes its ids (writing another process's pid costs 7-15 ms when runs are sparse; "0" does not).
+ *
+ * Joining, v2: clone3(CLONE_INTO_CGROUP) with dir[0] (free); never a write to cgroup.procs (7-11 ms).  The cloning
+ * process must sit in our own subtree itself: the supervisor is cloned into sup_dir, and the slots are its siblings.
  */
 enum cgroup_kind { CGROUP_NONE, CGROUP_V1, CGROUP_V2 };
 enum cgroup_controller { CGROUP_MEMORY = 1, CGROUP_PIDS = 2, CGROUP_CPU = 4, CGROUP_CPUACCT = 8 };
@@ -26,51 +29,77 @@ enum cgroup_controller { CGROUP_MEMORY = 1, CGROUP_PIDS = 2, CGROUP_CPU = 4, CGR
 
 /* Plain data: it survives exec as it is (descriptors included, once CLOEXEC is cleared on them). */
 struct cgroup_host {
-	int32_t kind; /* enum cgroup_kind */
-	uint32_t has; /* enum cgroup_controller bits that can be enforced */
-	int32_t dir[CGROUP_HIERARCHIES];           /* our folder in each hierarchy; -1: none.  Controllers may share one */
-	uint32_t controllers[CGROUP_HIERARCHIES];  /* what dir[i] holds */
+	int32_t kind;                    /* enum cgroup_kind */
+	uint32_t has;                    /* enum cgroup_controller bits that can be enforced */
+	int32_t dir[CGROUP_HIERARCHIES]; /* our folder in each hierarchy; -1: none.  Controllers may share one */
+	uint32_t controllers[CGROUP_HIERARCHIES];   /* what dir[i] holds */
 	char path[CGROUP_HIERARCHIES][CGROUP_PATH]; /* absolute, for the outer process's clean-up only */
 	char why_not[320]; /* what is missing and why, with the remedy; empty when all is there */
+	int32_t sup_dir;   /* v2: the leaf for our own processes, for CLONE_INTO_CGROUP; -1: none needed */
+	int32_t has_moved; /* v2: the outer process moved itself into that leaf, to be moved back at the end */
 };
 
 /*
  * cgroup_host_open() - find and prepare; never fails because a controller is missing (@ret->has tells)
  * @uid, @gid: who must be able to make groups below (root of our user namespace, as a host id)
  *
- * Folders are called "cloche-<pid>-<random>"; empty ones of dead owners are swept.
+ * Folders are called "cloche-<pid>-<random>"; empty ones of dead owners are swept.  They are locked (flock) for as long
+ * as any process keeps dir[] open.  Call it before the first fork: on v2 the caller may have to move into a leaf.
+ * All descriptors are CLOEXEC and belong to @ret.
  * Return: 0, -errno with @e on our own faults.
  */
 int cgroup_host_open(uid_t uid, gid_t gid, struct cgroup_host *ret, struct err *e) MUST_CHECK;
 
-/* cgroup_host_close() - by the outer process at the end: remove the folders with everything below; retries for a bounded time */
+/*
+ * cgroup_host_close() - by the outer process at the end: remove the folders with everything below
+ *
+ * All processes inside must be dead or dying: it retries for at most a second and then leaves the rest to the next
+ * sweep. Closes the descriptors; @h is empty afterwards.
+ */
 void cgroup_host_close(struct cgroup_host *h);
 
+/* All of them are above 0. */
 struct cgroup_limits {
-	uint64_t memory_bytes;
-	uint32_t processes;
-	uint32_t cpu_milli;
+	uint64_t memory_bytes; /* without swap */
+	uint32_t processes;    /* threads count */
+	uint32_t cpu_milli;    /* thousandths of one CPU */
 };
 
 /* One slot's group. */
 struct cgroup {
 	int kind;
 	uint32_t has;
-	int dir[CGROUP_HIERARCHIES];   /* owned; -1: none.  v2: dir[0], for CLONE_INTO_CGROUP */
-	int tasks[CGROUP_HIERARCHIES]; /* owned; v1: open for writing, for cgroup_join() */
-	int oom_fd;                    /* owned; poll: v1 an eventfd (EPOLLIN), v2 memory.events (EPOLLPRI); -1: none */
-	uint32_t oom_events;           /* the epoll events to wait for on oom_fd */
+	uint32_t controllers[CGROUP_HIERARCHIES]; /* as in the host */
+	int dir[CGROUP_HIERARCHIES];              /* owned; -1: none.  v2: dir[0], for CLONE_INTO_CGROUP */
+	int tasks[CGROUP_HIERARCHIES];            /* owned; v1: open for writing, for cgroup_join() */
+	int oom_fd;               /* owned; poll: v1 an eventfd (EPOLLIN), v2 memory.events (EPOLLPRI); -1: none */
+	uint32_t oom_events;      /* the epoll events to wait for on oom_fd */
+	int peak_fd;              /* owned; v2: memory.peak, whose reset holds for this descriptor alone; -1: none */
+	bool has_peak;            /* v2: memory.peak was reset (6.12), or the group is new */
+	bool is_used;             /* an earlier run may have been inside */
+	struct cgroup_limits now; /* what was written last; 0: unknown */
+	uint32_t period_us;       /* CPU period written last; 0: unknown */
 	uint64_t oom_kills_before;
 	uint64_t cpu_ns_before;
 	uint64_t pids_max_before;
+	uint64_t left_over_bytes; /* page cache of earlier runs that was still charged at cgroup_set() */
 };
 
-#define CGROUP_EMPTY { .dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 }, .oom_fd = -1 }
+#define CGROUP_EMPTY                                                                                                   \
+	{                                                                                                              \
+		.dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 }, .oom_fd = -1, .peak_fd = -1                    \
+	}
 
-/* cgroup_open() - make (or take again) the group of @slot */
+/* cgroup_open() - make (or take again) the group of @slot.  @ret is written on success only; all descriptors CLOEXEC */
 int cgroup_open(const struct cgroup_host *h, unsigned slot, struct cgroup *ret, struct err *e) MUST_CHECK;
 
-/* cgroup_set() - before a run: write the limits, reset the peak, note the counters.  No limit is silently dropped. */
+/*
+ * cgroup_set() - before a run, with no process inside: write the limits, reset the peak, note the counters
+ *
+ * No limit is silently dropped: a limit of a controller in g->has that can't be written, or is 0, is an error.
+ * Values that are in force already are not written again.
+ * Return: 0 or -errno with @e.
+ */
 int cgroup_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e) MUST_CHECK;
 
 /* cgroup_join() - in the child, v1 only (v2: nothing to do).  Async-signal-safe.  Return: 0 or -1 with errno */
@@ -80,12 +109,21 @@ struct cgroup_usage {
 	bool has_cpu;
 	bool has_peak;
 	uint64_t cpu_ns;       /* since cgroup_set() */
-	uint64_t peak_bytes;   /* since cgroup_set() */
-	uint64_t oom_kills;    /* since cgroup_set() */
+	uint64_t peak_bytes;   /* since cgroup_set(), without what earlier runs left in the page cache */
+	uint64_t oom_kills;    /* processes that the OOM killer struck since cgroup_set() */
 	uint64_t pids_refused; /* forks refused by the pids limit since cgroup_set() */
 };
 
+/*
+ * cgroup_usage() - what was used since cgroup_set(); never fails (a counter that can't be read is 0 or not had)
+ *
+ * When oom_fd is readable: on v1 the kernel is out of memory here and is about to kill, oom_kills may still be 0; on v2
+ * it means "some event": oom_kills tells, and this call is what re-arms the descriptor.
+ */
 void cgroup_usage(const struct cgroup *g, struct cgroup_usage *ret);
+
+/* cgroup_kill() - SIGKILL to everything inside at once (v2 since 5.14).  Return: 0, or -errno (-ENOSYS: v1) */
+int cgroup_kill(const struct cgroup *g);
 
 /* cgroup_close() - close the descriptors; with @remove also the folders (all processes must be reaped) */
 void cgroup_close(struct cgroup *g, const struct cgroup_host *h, unsigned slot, bool remove);
