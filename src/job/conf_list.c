@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job/conf_list.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job/request.h"
+
+#define DEFAULT_PYTHON "/usr/bin/python3"
+
+int conf_strings_add(struct conf_strings *l, const char *s, size_t len)
+{
+	char **items = reallocarray(l->items, l->n + 1, sizeof(*items));
+
+	if (!items)
+		return -ENOMEM;
+	l->items = items;
+	l->items[l->n] = strndup(s, len);
+	if (!l->items[l->n])
+		return -ENOMEM;
+	l->n++;
+	return 0;
+}
+
+void conf_strings_done(struct conf_strings *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		free(l->items[i]);
+	free(l->items);
+	*l = (struct conf_strings){ 0 };
+}
+
+static int strings_copy(const struct conf_strings *from, struct conf_strings *to)
+{
+	for (size_t i = 0; i < from->n; i++)
+		if (conf_strings_add(to, from->items[i], strlen(from->items[i])) < 0)
+			return -ENOMEM;
+	return 0;
+}
+
+static void environment_done(struct conf_environment *v)
+{
+	free(v->name);
+	free(v->python);
+	conf_strings_done(&v->paths);
+	conf_strings_done(&v->env);
+	conf_strings_done(&v->preload);
+}
+
+int conf_environment_get(struct conf *c, const char *name, struct conf_environment **ret)
+{
+	struct conf_environment *all;
+	struct conf_environment v = { .mode = JOB_MODE_AUTO };
+
+	for (size_t i = 0; i < c->n_environments; i++) {
+		if (strcmp(c->environments[i].name, name) == 0) {
+			*ret = &c->environments[i];
+			return 0;
+		}
+	}
+	all = reallocarray(c->environments, c->n_environments + 1, sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	c->environments = all;
+	v.name = strdup(name);
+	v.python = strdup(DEFAULT_PYTHON);
+	if (!v.name || !v.python) {
+		environment_done(&v);
+		return -ENOMEM;
+	}
+	c->environments[c->n_environments] = v;
+	*ret = &c->environments[c->n_environments++];
+	return 0;
+}
+
+static int environment_copy(const struct conf_environment *from, struct conf *c)
+{
+	struct conf_environment *to;
+	char *python;
+
+	if (conf_environment_get(c, from->name, &to) < 0)
+		return -ENOMEM;
+	python = strdup(from->python);
+	if (!python)
+		return -ENOMEM;
+	free(to->python);
+	to->python = python;
+	to->mode = from->mode;
+	to->limits = from->limits;
+	if (strings_copy(&from->paths, &to->paths) < 0 || strings_copy(&from->env, &to->env) < 0)
+		return -ENOMEM;
+	return strings_copy(&from->preload, &to->preload);
+}
+
+int conf_refresh(struct conf *c)
+{
+	struct job_profile *p = reallocarray(c->profiles, c->n_environments, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	for (size_t i = 0; i < c->n_environments; i++) {
+		const struct conf_environment *v = &c->environments[i];
+
+		p[i] = (struct job_profile){ .name = v->name, .limits = v->limits, .mode = v->mode };
+	}
+	c->profiles = p;
+	c->rules.profiles = p;
+	c->rules.n_profiles = c->n_environments;
+	return 0;
+}
+
+int conf_copy(const struct conf *c, struct conf *ret)
+{
+	struct conf copy = { .rules = c->rules };
+	int r = 0;
+
+	for (size_t i = 0; i < c->n_environments && r == 0; i++)
+		r = environment_copy(&c->environments[i], &copy);
+	if (r == 0)
+		r = strings_copy(&c->screen_report, &copy.screen_report);
+	if (r == 0)
+		r = strings_copy(&c->screen_reject, &copy.screen_reject);
+	if (r == 0)
+		r = strings_copy(&c->require, &copy.require);
+	if (r == 0)
+		r = strings_copy(&c->allow_missing, &copy.allow_missing);
+	if (r == 0)
+		r = conf_refresh(&copy);
+	if (r < 0) {
+		conf_done(&copy);
+		return r;
+	}
+	*ret = copy;
+	return 0;
+}
+
+int conf_init(struct conf *c)
+{
+	struct conf_environment *ignored;
+
+	*c = (struct conf){ 0 };
+	job_rules_init(&c->rules);
+	if (conf_environment_get(c, "default", &ignored) < 0 || conf_refresh(c) < 0) {
+		conf_done(c);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void conf_done(struct conf *c)
+{
+	for (size_t i = 0; i < c->n_environments; i++)
+		environment_done(&c->environments[i]);
+	free(c->environments);
+	free(c->profiles);
+	conf_strings_done(&c->screen_report);
+	conf_strings_done(&c->screen_reject);
+	conf_strings_done(&c->require);
+	conf_strings_done(&c->allow_missing);
+	*c = (struct conf){ 0 };
+}
+
+const struct conf_environment *conf_environment(const struct conf *c, const char *name)
+{
+	for (size_t i = 0; i < c->n_environments; i++)
+		if (strcmp(c->environments[i].name, name) == 0)
+			return &c->environments[i];
+	return NULL;
+}
