@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cloche config check: is the configuration valid, and what does it come to. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macro.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/say.h"
+#include "cli/setup.h"
+
+static const char usage[] =
+	"Usage: cloche config check [FILE...]\n"
+	"\n"
+	"Checks the configuration and prints the settings in force, in the form of cloche.ini(5).  With FILEs: those\n"
+	"alone, each over the one before, as if they stood in /etc/cloche.\n"
+	"\n";
+
+static const char examples[] =
+	"\n"
+	"Exit status: 0 valid; 2 not valid, and one line says where and why.\n"
+	"\n"
+	"Examples:\n"
+	"  cloche config check\n"
+	"  cloche config check /etc/cloche/cloche.ini\n";
+
+static void print_list(const char *key, const struct conf_strings *s, const char *between)
+{
+	if (!s->n)
+		return;
+	(void)printf("%s = ", key);
+	for (size_t i = 0; i < s->n; i++)
+		(void)printf("%s%s", i ? between : "", s->items[i]);
+	(void)putchar('\n');
+}
+
+/* @prefix: "" or "max_"; what is 0 is not set */
+static void print_limits(const struct job_limits *l, const char *prefix)
+{
+	char number[48];
+
+	for (size_t i = 0; i < LIMIT_DEFS; i++) {
+		uint64_t value = limit_get(l, &limit_defs[i]);
+
+		if (value)
+			(void)printf("%s%s = %s\n", prefix, limit_defs[i].name,
+				     scaled_text(value, limit_scale(limit_defs[i].unit), number, sizeof(number)));
+	}
+}
+
+static void print_environment(const struct conf_environment *env)
+{
+	(void)printf("\n[environment %s]\npython = %s\n", env->name, env->python);
+	print_list("paths", &env->paths, ":");
+	for (size_t i = 0; i < env->env.n; i++) {
+		const char *setting = env->env.items[i];
+		size_t name = strcspn(setting, "=");
+
+		(void)printf("env.%.*s = %s\n", (int)name, setting, setting[name] ? setting + name + 1 : "");
+	}
+	print_list("preload", &env->preload, " ");
+	(void)printf("mode = %s\n", job_mode_name((enum job_mode)env->mode));
+	print_limits(&env->limits, "");
+}
+
+static void print(const struct conf *c)
+{
+	char number[48];
+
+	(void)puts("[limits]");
+	(void)printf("timeout = %s\n", scaled_text(c->rules.timeout_ns, NS_PER_SEC, number, sizeof(number)));
+	(void)printf("max_timeout = %s\n", scaled_text(c->rules.max_timeout_ns, NS_PER_SEC, number, sizeof(number)));
+	(void)printf("max_script_bytes = %llu\n", (unsigned long long)c->rules.max_script_bytes);
+	print_limits(&c->rules.defaults, "");
+	print_limits(&c->rules.max, "max_");
+	for (size_t i = 0; i < c->n_environments; i++)
+		print_environment(&c->environments[i]);
+	if (c->screen_report.n || c->screen_reject.n)
+		(void)puts("\n[screen]");
+	print_list("report", &c->screen_report, ", ");
+	print_list("reject", &c->screen_reject, ", ");
+	if (c->require.n || c->allow_missing.n)
+		(void)puts("\n[protect]");
+	print_list("require", &c->require, ", ");
+	print_list("allow_missing", &c->allow_missing, ", ");
+}
+
+static int execute(struct options *o, struct setup *s, struct refusal *no, int argc, char **argv)
+{
+	int r = options_parse(argc, argv, ON_CONFIG, o, no);
+
+	if (r < 0)
+		return r;
+	if (options_have(o, OPT_HELP)) {
+		(void)fputs(usage, stdout);
+		options_help(ON_CONFIG);
+		(void)fputs(examples, stdout);
+		return 0;
+	}
+	if (o->n_operands < 1)
+		return refuse(no, "argument", NULL, "check (cloche config check [FILE...])");
+	if (strcmp(o->operands[0], "check") != 0)
+		return refuse(no, "argument", o->operands[0], "check (cloche config check [FILE...])");
+	r = o->n_operands > 1 ? setup_load_files(s, o->operands + 1, no) : setup_load(s, o, no);
+	if (r == 0)
+		print(&s->conf);
+	return r;
+}
+
+int cmd_config(int argc, char **argv)
+{
+	struct options o = { .items = NULL };
+	struct setup s = { .lists = NULL };
+	struct refusal no = { .status = CLI_OK };
+	int r = execute(&o, &s, &no, argc, argv);
+	int status = r < 0 ? refusal_tell(&no, false) : CLI_OK;
+
+	setup_done(&s);
+	options_done(&o);
+	return status;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cloche - run an unreviewed Python script in a fresh sandbox and say honestly what happened.
+ *
+ * The command line.  It parses, shows and stores; sandboxes are the work of a supervisor process (run/run.h).
+ *
+ *	main.c         which command
+ *	cmd_run.c      run      one script, its output is ours
+ *	cmd_trigger.c  trigger  one request object in, one result object out
+ *	cmd_batch.c    batch    many of them, as they finish
+ *	cmd_doctor.c   doctor   what protects a run here
+ *	cmd_config.c   config   is the configuration valid
+ *	options.c      the one table of options: getopt, --help
+ *	setup.c        configuration files and CLOCHE_* variables to struct conf and struct run_options
+ *	build.c        options and operands of `run` to a valid struct job
+ *	drive.c        one run in a poll loop: input, output, signals, a reader that goes away
+ *	signals.c      signals as something to poll, and writes that do not miss them
+ *	deliver.c      artifacts into a folder of the user's
+ *	say.c          words on standard error, the error object, exit statuses
+ *
+ * A run's way: options_parse() - setup_load() - build_job() - supervisor_start() - drive() - report.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/macro.h"
+#include "cli/cli.h"
+#include "cli/say.h"
+#include "cli/signals.h"
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *synopsis;
+	const char *help;
+} commands[] = {
+	{ "run", cmd_run, "run [OPTIONS] SCRIPT|- [ARGS...]", "run a script: its output is our output, its exit status ours" },
+	{ "trigger", cmd_trigger, "trigger [--request FILE|-]", "one request object in, one result object out" },
+	{ "batch", cmd_batch, "batch [-j N] FILE|-", "one request a line in, one result a line out as they finish" },
+	{ "doctor", cmd_doctor, "doctor [--json]", "what protects a run on this host, what is missing, the remedy" },
+	{ "config", cmd_config, "config check [FILE...]", "is the configuration valid, and what does it come to" },
+};
+
+static void print_usage(FILE *to)
+{
+	(void)fputs("Usage: cloche COMMAND [OPTIONS] ...\n"
+		    "\n"
+		    "Runs an unreviewed Python script in a fresh sandbox that the kernel enforces.\n"
+		    "\n",
+		    to);
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+		(void)fprintf(to, "  cloche %-33s %s\n", commands[i].synopsis, commands[i].help);
+	(void)fputs("\n"
+		    "  cloche COMMAND --help    the options of a command, with examples\n"
+		    "  cloche --help            this text\n"
+		    "  cloche --version         the version\n"
+		    "\n"
+		    "Examples:\n"
+		    "  cloche run hello.py\n"
+		    "  echo 'print(6 * 7)' | cloche run -t 10 -\n"
+		    "  cloche trigger --request examples/hello_world.json\n",
+		    to);
+}
+
+static int dispatch(int argc, char **argv)
+{
+	struct refusal no;
+
+	if (argc < 2) {
+		print_usage(stderr);
+		return CLI_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+		print_usage(stdout);
+		return CLI_OK;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		(void)puts("cloche " CLOCHE_VERSION);
+		return CLI_OK;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
+	}
+	(void)refuse(&no, argv[1][0] == '-' ? "option" : "command", argv[1], "run, trigger, batch, doctor, config, --help, --version");
+	return refusal_tell(&no, false);
+}
+
+int main(int argc, char **argv)
+{
+	int status;
+
+	if (signals_guard_standard() < 0)
+		return CLI_COULD_NOT;
+	status = dispatch(argc, argv);
+	if ((fflush(stdout) != 0 || ferror(stdout)) && status == CLI_OK) {
+		say("standard output can't be written");
+		status = CLI_COULD_NOT;
+	}
+	return status;
+}
