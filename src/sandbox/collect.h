@@ -15,7 +15,7 @@
 
 #define COLLECT_DEPTH   64             /* folders below the root; what is deeper is left out with a note */
 #define COLLECT_LOOKED  20000          /* directory entries looked at in all, then a note */
-#define COLLECT_TIME_NS UINT64_C(10000000000) /* no new entry is begun after this, then a note */
+#define COLLECT_TIME_NS UINT64_C(5000000000) /* no new entry is begun after this, then a note */
 
 /*
  * collect_artifacts() - walk /tmp (the folder @root), send each regular file that a pattern names
