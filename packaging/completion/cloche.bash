@@ -1,0 +1,69 @@
+# bash completion of cloche(1); needs nothing but bash
+# shellcheck shell=bash
+
+_cloche_options()
+{
+	local shared="--require --allow-missing --screen-report --screen-reject --help"
+
+	case $1 in
+	run)
+		echo "--timeout --memory --cpus --cpu-time --pids-limit --disk --open-files --output-limit --env --file" \
+			"--stdin --artifact --output --force --network --environment --mode --buffered --json --quiet" \
+			"--verbose $shared"
+		;;
+	trigger) echo "--request $shared" ;;
+	batch) echo "--jobs --quiet $shared" ;;
+	doctor) echo "--json --require --allow-missing --help" ;;
+	config) echo "--help" ;;
+	esac
+}
+
+_cloche_words()
+{
+	mapfile -t COMPREPLY < <(compgen -W "$1" -- "$2")
+}
+
+# Whether an operand of `cloche run` (SCRIPT) stands before the cursor: what follows it is the script's.
+_cloche_has_script()
+{
+	local i
+
+	for ((i = 2; i < COMP_CWORD; i++)); do
+		case ${COMP_WORDS[i]} in
+		--) return 0 ;;
+		-t | -m | -e | -o | --timeout | --memory | --cpus | --cpu-time | --pids-limit | --disk | --open-files | \
+			--output-limit | --env | --file | --stdin | --artifact | --output | --network | --environment | --mode | \
+			--require | --allow-missing | --screen-report | --screen-reject)
+			# bash makes "=" a word of its own: --timeout = 10
+			[[ ${COMP_WORDS[i + 1]} == "=" ]] && ((i++))
+			((i++))
+			;;
+		-?*) ;;
+		*) return 0 ;;
+		esac
+	done
+	return 1
+}
+
+_cloche()
+{
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
+
+	COMPREPLY=()
+	if ((COMP_CWORD == 1)); then
+		_cloche_words "run trigger batch doctor config --help --version" "$cur"
+		return
+	fi
+	[[ $command == run ]] && _cloche_has_script && return
+	case $prev in
+	--mode) _cloche_words "auto cold" "$cur" ;;
+	--network) _cloche_words "loopback none" "$cur" ;;
+	-o | --output) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+	config) _cloche_words "check" "$cur" ;;
+	*)
+		[[ $cur == -* ]] && _cloche_words "$(_cloche_options "$command")" "$cur"
+		;;
+	esac
+}
+
+complete -o default -F _cloche cloche
