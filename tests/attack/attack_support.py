@@ -191,7 +191,8 @@ def verdict_of(stdout):
 
 
 # Namespaces that die with the command, and a writable copy of what an attack wants to write to.
-PRIVATE = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--ipc", "--uts", "--net", "--", "/bin/sh", "-ec", """
+PRIVATE = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--ipc", "--uts", "--net", "--", "/bin/sh", "-ec",
+    """
 mount -t tmpfs tmpfs /mnt
 for d in usr etc; do
     mkdir /mnt/$d.up /mnt/$d.work

@@ -47,8 +47,10 @@ class Canaries:
         self.abstract = "cloche-canary-" + secrets.token_hex(8)
         self.unix = os.path.join(self.folder, "socket")
         for family, kind, where in (
-                (socket.AF_INET, socket.SOCK_STREAM, ("0.0.0.0", 0)), (socket.AF_INET, socket.SOCK_DGRAM, ("0.0.0.0", 0)),
-                (socket.AF_INET6, socket.SOCK_STREAM, ("::", 0)), (socket.AF_UNIX, socket.SOCK_STREAM, "\0" + self.abstract),
+                (socket.AF_INET, socket.SOCK_STREAM, ("0.0.0.0", 0)),
+                (socket.AF_INET, socket.SOCK_DGRAM, ("0.0.0.0", 0)),
+                (socket.AF_INET6, socket.SOCK_STREAM, ("::", 0)),
+                (socket.AF_UNIX, socket.SOCK_STREAM, "\0" + self.abstract),
                 (socket.AF_UNIX, socket.SOCK_STREAM, self.unix)):
             s = socket.socket(family, kind)
             if family == socket.AF_INET6:
@@ -95,7 +97,8 @@ class Canaries:
     def start_victim(self, who):
         """A process of @who's own, with the token in its environment."""
         self.end_victim()
-        self.victim = subprocess.Popen(as_user(who) + [PYTHON, "-c", "import time; time.sleep(600)"], start_new_session=True,
+        self.victim = subprocess.Popen(as_user(who) + [PYTHON, "-c", "import time; time.sleep(600)"],
+            start_new_session=True,
                                        env={"TOKEN": self.token}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         end = time.monotonic() + 5
         while time.monotonic() < end:  # setpriv has to become python before anybody looks
@@ -112,7 +115,8 @@ class Canaries:
             self.victim = None
 
     def params(self):
-        return {"dir": self.folder, "secret": self.secret, "write_me": self.write_me, "suid": self.suid, "unix": self.unix,
+        return {"dir": self.folder, "secret": self.secret, "write_me": self.write_me, "suid": self.suid,
+            "unix": self.unix,
                 "abstract": self.abstract, "tcp": self.tcp, "udp": self.udp, "tcp6": self.tcp6,
                 "token_reversed": self.token[::-1], "shm_key": self.shm_key, "posix_shm": self.posix_shm,
                 "pid": self.victim.pid if self.victim else 0, "hostname": socket.gethostname(), "user": USER,

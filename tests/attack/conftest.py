@@ -46,4 +46,5 @@ def pytest_generate_tests(metafunc):
     if "control_case" in metafunc.fixturenames:
         metafunc.parametrize("control_case", [pytest.param(c, id=c.name) for c in cases if c.control])
     if "inside_case" in metafunc.fixturenames:
-        metafunc.parametrize("inside_case", [pytest.param((c, w), id="%s-%s" % (c.name, w)) for c in cases for w in c.only])
+        metafunc.parametrize("inside_case", [pytest.param((c, w), id="%s-%s" % (c.name,
+            w)) for c in cases for w in c.only])

@@ -13,7 +13,8 @@ import sys
 def status():
     with open("/proc/self/status") as f:
         lines = dict(line.rstrip("\n").split(":", 1) for line in f)
-    wanted = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Seccomp_filters",
+    wanted = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp",
+        "Seccomp_filters",
               "SigBlk", "Umask", "TracerPid", "Threads")
     return {k: lines[k].split() if k in ("Uid", "Gid", "Groups") else lines[k].strip() for k in wanted if k in lines}
 
@@ -56,7 +57,8 @@ def mounts():
         for line in f:
             left, right = line.rstrip("\n").split(" - ")
             words = left.split()
-            rows.append({"point": words[4], "source": words[3], "options": sorted(words[5].split(",")), "type": right.split()[0]})
+            rows.append({"point": words[4], "source": words[3], "options": sorted(words[5].split(",")),
+                "type": right.split()[0]})
     return sorted(rows, key=lambda r: r["point"])
 
 
@@ -64,7 +66,8 @@ def writable():
     """Folders where a file can be made, and files that can be opened for writing, by trying."""
     found = []
     for top, folders, files in os.walk("/"):
-        folders[:] = [d for d in folders if os.path.join(top, d) not in ("/proc",) and not os.path.islink(os.path.join(top, d))]
+        folders[:] = [d for d in folders if os.path.join(top, d) not in ("/proc",
+            ) and not os.path.islink(os.path.join(top, d))]
         try:
             path = os.path.join(top, ".posture")
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -104,7 +107,8 @@ def processes():
 
 libc = ctypes.CDLL(None, use_errno=True)
 print(json.dumps({
-    "status": status(), "namespaces": namespaces(), "descriptors": descriptors(), "limits": limits(), "raw_limits": raw_limits(),
+    "status": status(), "namespaces": namespaces(), "descriptors": descriptors(), "limits": limits(),
+    "raw_limits": raw_limits(),
     "mounts": mounts(), "writable": writable(), "cwd": os.getcwd(), "env": sorted(os.environ), "argv": sys.argv,
     "is_session_leader": os.getsid(0) == os.getpid(), "tty": terminal(), "dumpable": libc.prctl(3, 0, 0, 0, 0),
     "personality": libc.personality(0xffffffff), "cgroup": open("/proc/self/cgroup").read().split("\n"),

@@ -90,11 +90,13 @@ def test_table_control(folder):
     path = os.path.join(folder, "attacks.py")
     with open(path, "w") as f:
         f.write(ATTACKS)
-    out = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "/bin/sh", "-c", '"$@"; exit $?', "sh", PYTHON, path, "{}"],
+    out = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "/bin/sh", "-c", '"$@"; exit $?', "sh",
+        PYTHON, path, "{}"],
                          capture_output=True, text=True, check=True, timeout=20).stdout
     got = json.loads(out)
     works = {n for n, verdict in got.items() if verdict == "OK"}
-    assert works >= {"ptrace attach", "pidfd_getfd", "kcmp", "prlimit set", "setpriority", "sched_setaffinity", "sched_setscheduler",
+    assert works >= {"ptrace attach", "pidfd_getfd", "kcmp", "prlimit set", "setpriority", "sched_setaffinity",
+        "sched_setscheduler",
                      "open environ", "open mem for writing", "open root", "open cwd", "oom_score_adj"}, got
 
 

@@ -5,7 +5,8 @@ from attack_support import Case
 from both import test_control, test_inside  # noqa: F401
 
 DENIED = ("EPERM", "ENOSYS", "EACCES")
-FLAGS = {"user": 0x10000000, "mount": 0x20000, "pid": 0x20000000, "network": 0x40000000, "ipc": 0x8000000, "uts": 0x4000000,
+FLAGS = {"user": 0x10000000, "mount": 0x20000, "pid": 0x20000000, "network": 0x40000000, "ipc": 0x8000000,
+    "uts": 0x4000000,
          "cgroup": 0x2000000, "time": 0x80}
 
 
@@ -14,7 +15,8 @@ def call(name, text, held=DENIED, control="user", why=""):
     return Case(name, "def attack(P):\n    return IN_CHILD(lambda: (%s) is not None)\n" % text, held, control, why)
 
 
-CASES = [call("unshare-" + n, "SC('unshare', %d)" % f, control="user" if n == "user" else "root") for n, f in FLAGS.items()]
+CASES = [call("unshare-" + n, "SC('unshare', %d)" % f, control="user" if n == "user" else "root") for n,
+    f in FLAGS.items()]
 CASES += [
     call("clone-user", "SC('clone', 0x10000000 | 17, 0, 0, 0, 0) or os._exit(0)"),
     call("clone-user-high-bits", "SC('clone', 0x710000000 | 17, 0, 0, 0, 0) or os._exit(0)"),
@@ -25,7 +27,8 @@ CASES += [
     call("setns-init", "SC('setns', SC('pidfd_open', 1, 0), 0x20000)", DENIED + ("ESRCH", "EINVAL"), "private"),
     call("mount-tmpfs", "SC('mount', BUF(b'none'), BUF(b'/tmp'), BUF(b'tmpfs'), 0, 0)", control="private"),
     call("mount-proc", "SC('mount', BUF(b'proc'), BUF(b'/tmp'), BUF(b'proc'), 0, 0)", control="private"),
-    call("remount-writable", "SC('mount', 0, BUF(b'/usr'), 0, 0x20 | 0x1000, 0) if os.path.ismount('/usr') else SC('mount', 0, BUF(b'/'), 0, 0x20 | 0x1000, 0)",
+    call("remount-writable",
+        "SC('mount', 0, BUF(b'/usr'), 0, 0x20 | 0x1000, 0) if os.path.ismount('/usr') else SC('mount', 0, BUF(b'/'), 0, 0x20 | 0x1000, 0)",
          control="private"),
     call("bind-mount", "SC('mount', BUF(b'/'), BUF(b'/tmp'), 0, 0x1000, 0)", control="private"),
     call("unmount", "SC('umount2', BUF(b'/mnt' if os.path.exists('/mnt') else b'/proc'), 2)", control="private"),
@@ -34,7 +37,8 @@ CASES += [
          " SC('pivot_root', BUF(b'/mnt'), BUF(b'/mnt')))", control="private"),
     call("fsopen", "SC('fsopen', BUF(b'tmpfs'), 0)", control="root"),
     call("open-tree-clone", "SC('open_tree', -100, BUF(b'/'), 1)", control="root"),
-    call("mount-setattr", "SC('mount_setattr', -100, BUF(b'/mnt'), 0, BUF(struct.pack('=4Q', 1, 0, 0, 0)), 32)", control="private"),
+    call("mount-setattr", "SC('mount_setattr', -100, BUF(b'/mnt'), 0, BUF(struct.pack('=4Q', 1, 0, 0, 0)), 32)",
+        control="private"),
     call("host-name-set", "SC('sethostname', BUF(b'taken'), 5)", control="private"),
     call("domain-name-set", "SC('setdomainname', BUF(b'taken'), 5)", control="private"),
     call("time-zone-set", "SC('settimeofday', 0, BUF(struct.pack('=ii', 0, 0)))", control="root"),
@@ -77,14 +81,18 @@ def attack(P):
     return ctypes.string_at(at, 32)
 """, DENIED + ("ENOENT",), "user"),
     call("system-v-memory", "SC('shmget', 0, 4096, 0o1600)", ("ENOSYS", "EPERM")),
-    call("message-queue", "SC('mq_open', BUF(b'cloche-canary-%d' % os.getpid()), 0o102, 0o600, 0)", ("ENOSYS", "EPERM"), "private"),
+    call("message-queue", "SC('mq_open', BUF(b'cloche-canary-%d' % os.getpid()), 0o102, 0o600, 0)",
+        ("ENOSYS", "EPERM"), "private"),
     call("no-randomization", "SC('personality', 0x0040000)"),
     call("readable-is-executable", "SC('personality', 0x0400000)"),
-    call("second-filter", "(SC('prctl', 38, 1, 0, 0, 0), SC('prctl', 22, 2, BUF(struct.pack('=HxxxxxxQ', 1, BUF(struct.pack('=HBBI', 6, 0, 0, 0x7fff0000)).value)), 0, 0))"),
-    call("memory-map-of-self", "SC('prctl', 35, 1, 0x400000, 0, 0)", DENIED + ("EINVAL",), "", "the value that the kernel takes depends on the layout"),
+    call("second-filter",
+        "(SC('prctl', 38, 1, 0, 0, 0), SC('prctl', 22, 2, BUF(struct.pack('=HxxxxxxQ', 1, BUF(struct.pack('=HBBI', 6, 0, 0, 0x7fff0000)).value)), 0, 0))"),
+    call("memory-map-of-self", "SC('prctl', 35, 1, 0x400000, 0, 0)", DENIED + ("EINVAL",), "",
+        "the value that the kernel takes depends on the layout"),
     call("syscall-dispatch", "SC('prctl', 59, 0, 0, 0, 0)", DENIED + ("EINVAL",)),
     call("name-tracer", "SC('prctl', 0x59616d61, -1, 0, 0, 0)", DENIED + ("EINVAL",), "", "only with Yama"),
-    call("huge-pages", "SC('mmap', 0, 2 << 20, 3, 0x40022, -1, 0)", ("ENOMEM", "EPERM"), "", "only where huge pages are reserved"),
+    call("huge-pages", "SC('mmap', 0, 2 << 20, 3, 0x40022, -1, 0)", ("ENOMEM", "EPERM"), "",
+        "only where huge pages are reserved"),
     call("huge-memory-file", "SC('memfd_create', BUF(b'x'), 4)", ("EPERM", "EINVAL", "ENOSYS"), "root"),
     call("secret-memory", "SC('memfd_secret', 0)", ("ENOSYS", "EPERM"), "", "off unless booted with it"),
     call("merge-pages", "SC('madvise', AREA(), 4096, 12)",

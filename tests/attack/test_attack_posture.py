@@ -16,7 +16,8 @@ from attack_support import HERE, need_binary, trigger
 GOLDEN = os.path.join(HERE, "golden", "posture.json")
 # Of /etc and /usr, what is there depends on the packages of the host; these are looked at by rule instead.
 DEVICES = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
-SET_BY_US = {"RLIMIT_CORE", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_MEMLOCK", "RLIMIT_MSGQUEUE", "RLIMIT_RTPRIO", "RLIMIT_NICE",
+SET_BY_US = {"RLIMIT_CORE", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_MEMLOCK", "RLIMIT_MSGQUEUE", "RLIMIT_RTPRIO",
+    "RLIMIT_NICE",
              "RLIMIT_SIGPENDING"}  # the rest is the caller's
 BY_RULE = ("namespaces", "status", "mounts", "raw_limits", "processes", "personality", "domain")
 
@@ -117,7 +118,8 @@ def test_mounts_are_tight(posture):
 
 
 def test_writable_is_little(posture):
-    assert set(posture["writable"]) <= {"/tmp/", "/dev/shm/", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+    assert set(posture["writable"]) <= {"/tmp/", "/dev/shm/", "/dev/null", "/dev/zero", "/dev/full", "/dev/random",
+        "/dev/urandom"}
 
 
 def test_alone(posture):

@@ -2,7 +2,7 @@
 """Bombs.  They get no control: that they work is plain, and nobody wants to see it."""
 
 import glob
-import os
+import json
 import subprocess
 import time
 
@@ -146,7 +146,8 @@ print(depth > 1000)
     result = trigger({"script_content": script, "artifacts": ["**/*"], "timeout": 20}, who)
     assert (result["status"], result["stdout"]) == ("ok", "True\n"), result
     assert time.monotonic() - start < 10
-    assert trigger({"script_content": "import os; print(os.listdir('/tmp'))", "script_name": "s.py"}, who)["stdout"] == "['s.py']\n"
+    assert trigger({"script_content": "import os; print(os.listdir('/tmp'))", "script_name": "s.py"},
+        who)["stdout"] == "['s.py']\n"
 
 
 def test_descriptors_are_bounded(who):
@@ -205,7 +206,8 @@ while True:
 
 
 @pytest.mark.parametrize("body", [
-    "10 ** 10 ** 9", "import re\nre.match('(a+)+$', 'a' * 64 + 'b')", "import sys\nsys.setrecursionlimit(1 << 30)\ndef f(): f()\nf()",
+    "10 ** 10 ** 9", "import re\nre.match('(a+)+$', 'a' * 64 + 'b')",
+    "import sys\nsys.setrecursionlimit(1 << 30)\ndef f(): f()\nf()",
     "import json\njson.loads('[' * 10**7)", "compile('(' * 10**6, 'x', 'exec')", "eval('9' * 10**7)",
     "import zlib\nd = zlib.compress(b'0' * (64 << 20), 9)\nk = [zlib.decompress(d) for _ in range(99)]",
 ], ids=["power", "regex", "recursion", "json", "compile", "digits", "zip"])
@@ -245,8 +247,8 @@ def test_neighbour_of_a_bomb(who):
     """Beside a CPU bomb with many processes, an honest run still ends soon."""
     need_binary()
     bomb = "import os\nfor _ in range(20):\n    if os.fork() == 0: break\nwhile True: pass"
-    import json
-    p = subprocess.Popen(as_user(who) + [BIN, "trigger"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
+    p = subprocess.Popen(as_user(who) + [BIN, "trigger"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        cwd="/",
                          env=environment(who))
     p.stdin.write(json.dumps({"script_content": bomb, "timeout": 4, "limits": {"cpus": 0.5}}))
     p.stdin.close()
@@ -258,6 +260,39 @@ def test_neighbour_of_a_bomb(who):
     p.wait()
     assert result["status"] == "timeout", result
     assert honest["stdout"] == "here\n" and took < 3, took
+
+
+def test_descriptors_in_flight(who):
+    """Sockets sent into sockets are bounded, and gone with the run."""
+    need_binary()
+    script = """
+import array, socket
+n = 0
+try:
+    while True:
+        a, b = socket.socketpair()
+        a.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [a.fileno(), b.fileno()]))])
+        a.close(); b.close(); n += 1
+        if n > 200000: break
+except OSError as e:
+    print(e.errno, n)
+"""
+    result = trigger({"script_content": script, "timeout": 20, "limits": {**SMALL, "open_files": 128}}, who, timeout=60)
+    assert result["status"] == "memory_limit" or result["stdout"].split()[0] in ("109", "24", "12"), result
+
+
+@pytest.mark.parametrize("body", [
+    "import select\nwhile True: keep.append(select.epoll())",
+    "import ctypes\nlibc = ctypes.CDLL(None)\nwhile libc.eventfd(0, 0) >= 0: pass\nraise OSError",
+    "import ctypes\nlibc = ctypes.CDLL(None)\nwhile libc.inotify_init1(0) >= 0: pass\nraise OSError",
+    "import ctypes\nlibc = ctypes.CDLL(None)\nt = ctypes.c_void_p()\nwhile libc.timer_create(1, None, ctypes.byref(t)) == 0: pass\nraise OSError",
+], ids=["epoll", "eventfd", "inotify", "timers"])
+def test_kernel_objects_are_bounded(who, body):
+    """Objects of the kernel run out at a limit."""
+    need_binary()
+    script = "import os\nkeep = []\ntry:\n    exec(%r)\nexcept OSError: print('bounded')" % body
+    result = trigger({"script_content": script, "timeout": 20, "limits": SMALL}, who)
+    assert result["stdout"] == "bounded\n" or result["status"] == "memory_limit", result
 
 
 def test_slow_teardown(who):

@@ -48,7 +48,8 @@ def numbers():
 def ask(calls, who, **more):
     """The verdicts of @calls, a list of (number, arguments), from one run."""
     need_binary()
-    result = trigger({"script_content": PROBE, "args": ["{}", "/tmp/calls"], "files": {"calls": json.dumps(calls)}, "timeout": 120,
+    result = trigger({"script_content": PROBE, "args": ["{}", "/tmp/calls"], "files": {"calls": json.dumps(calls)},
+        "timeout": 120,
                       **more}, who, timeout=180)
     assert result["status"] == "ok", (result["status"], result["message"], result["stderr"])
     return json.loads(result["stdout"].strip().splitlines()[-1])
@@ -118,7 +119,8 @@ def test_sweep(who):
         else:
             bad = verdict not in want
         if bad:
-            wrong.append("%d %s: %s, not %s" % (number, name, verdict, "reached" if want is None else "/".join(sorted(want))))
+            wrong.append("%d %s: %s, not %s" % (number, name, verdict,
+                "reached" if want is None else "/".join(sorted(want))))
     assert not wrong, "\n".join(wrong)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from attack_support import BIN, HERE, as_user, assert_no_residue, compile_c, environment, need_binary, need_root, skip, snapshot, trigger
 
-NAMES = ["user", "own-uid", "pid", "mount", "network", "ipc", "uts", "cgroup-ns", "proc", "capabilities", "no_new_privs", "seccomp",
+NAMES = ["user", "own-uid", "pid", "mount", "network", "ipc", "uts", "cgroup-ns", "proc", "capabilities",
+    "no_new_privs", "seccomp",
          "landlock", "memory", "processes", "cpu", "disk"]
 ALWAYS_NEEDED = {"user", "mount", "pid", "seccomp", "no_new_privs"}
 
@@ -40,7 +41,8 @@ TAKEN = [
     ("processes", ["no-sys", "syscall:prlimit64=EPERM"], {"missing"}, {4}, ("root",)),
     ("disk", ["syscall:fsopen=EPERM", "syscall:mount=EPERM"], {"missing"}, {4}, BOTH),
 ]
-IDS = ["%s-%s-%s" % (name, "+".join(r.split("=")[0].split(":")[-1] for r in rules), w) for name, rules, _, _, who in TAKEN for w in who]
+IDS = ["%s-%s-%s" % (name, "+".join(r.split("=")[0].split(":")[-1] for r in rules), w) for name, rules, _, _,
+    who in TAKEN for w in who]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,8 @@ def deny():
 def doctor(who, before=(), options=()):
     need_binary()
     known = snapshot()
-    p = subprocess.run([*as_user(who), *before, BIN, "doctor", "--json", *options], env=environment(who), capture_output=True, text=True,
+    p = subprocess.run([*as_user(who), *before, BIN, "doctor", "--json", *options], env=environment(who),
+        capture_output=True, text=True,
                        timeout=60, cwd="/")
     assert p.returncode != 125, p.stderr
     assert_no_residue(known)
@@ -86,7 +89,8 @@ def test_root_holds_in_full():
     assert status == 0 and not less, less
 
 
-@pytest.mark.parametrize("name, rules, states, statuses, caller", [(*row[:4], w) for row in TAKEN for w in row[4]], ids=IDS)
+@pytest.mark.parametrize("name, rules, states, statuses, caller", [(*row[:4], w) for row in TAKEN for w in row[4]],
+    ids=IDS)
 def test_taken_away(deny, name, rules, states, statuses, caller):
     need_binary()
     if caller == "root" or "chroot" in rules:
@@ -101,13 +105,15 @@ def test_taken_away(deny, name, rules, states, statuses, caller):
         assert name in report["message"], report["message"]
 
 
-@pytest.mark.parametrize("name, rule", [("landlock", "syscall:landlock_create_ruleset=ENOSYS"), ("cgroup-ns", "sysctl:max_cgroup_namespaces=0"),
+@pytest.mark.parametrize("name, rule", [("landlock", "syscall:landlock_create_ruleset=ENOSYS"), ("cgroup-ns",
+    "sysctl:max_cgroup_namespaces=0"),
                                         ("user", "sysctl:max_user_namespaces=0")])
 def test_runs_are_refused(deny, who, name, rule):
     """A wall that can't be had refuses the run by name, or it ran with a word in `warnings`; silence is never an answer."""
     need_binary()
     known = snapshot()
-    p = subprocess.run([*as_user(who), deny, rule, "--", BIN, "trigger"], input=json.dumps({"script_content": "print('ran')"}),
+    p = subprocess.run([*as_user(who), deny, rule, "--", BIN, "trigger"],
+        input=json.dumps({"script_content": "print('ran')"}),
                        env=environment(who), capture_output=True, text=True, timeout=60, cwd="/")
     assert_no_residue(known)
     result = json.loads(p.stdout)
@@ -121,8 +127,10 @@ def test_runs_are_refused(deny, who, name, rule):
 
 def test_missing_is_accepted_knowingly(deny, who):
     need_binary()
-    p = subprocess.run([*as_user(who), deny, "syscall:landlock_create_ruleset=ENOSYS", "--", BIN, "trigger", "--allow-missing", "landlock"],
-                       input=json.dumps({"script_content": "print('ran')"}), env=environment(who), capture_output=True, text=True,
+    p = subprocess.run([*as_user(who), deny, "syscall:landlock_create_ruleset=ENOSYS", "--", BIN, "trigger",
+        "--allow-missing", "landlock"],
+                       input=json.dumps({"script_content": "print('ran')"}), env=environment(who),
+                           capture_output=True, text=True,
                        timeout=60, cwd="/")
     result = json.loads(p.stdout)
     assert (result["status"], result["stdout"]) == ("ok", "ran\n"), result
@@ -133,7 +141,8 @@ def test_missing_is_accepted_knowingly(deny, who):
 def test_never_accepted(who, name):
     """The walls that can't be done without can't be waived."""
     need_binary()
-    p = subprocess.run([*as_user(who), BIN, "trigger", "--allow-missing", name], input=json.dumps({"script_content": "print('ran')"}),
+    p = subprocess.run([*as_user(who), BIN, "trigger", "--allow-missing", name],
+        input=json.dumps({"script_content": "print('ran')"}),
                        env=environment(who), capture_output=True, text=True, timeout=60, cwd="/")
     assert p.returncode in (2, 125) or json.loads(p.stdout)["status"] == "internal_error", p
     assert "ran\\n" not in p.stdout
@@ -142,7 +151,8 @@ def test_never_accepted(who, name):
 def test_masked_proc_is_told(deny, who):
     """Without a fresh /proc (in some containers) scripts run, and every result says what is weaker."""
     need_binary()
-    p = subprocess.run([*as_user(who), deny, "proc-masked", "--", BIN, "trigger"], input=json.dumps({"script_content": "print('ran')"}),
+    p = subprocess.run([*as_user(who), deny, "proc-masked", "--", BIN, "trigger"],
+        input=json.dumps({"script_content": "print('ran')"}),
                        env=environment(who), capture_output=True, text=True, timeout=60, cwd="/")
     result = json.loads(p.stdout)
     assert (result["status"], result["stdout"]) == ("ok", "ran\n"), result

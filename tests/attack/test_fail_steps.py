@@ -35,7 +35,8 @@ def run_failing(step, who, request):
         skip("no program that can fail on purpose at %s" % FAIL)
     before = snapshot()
     descriptors = len(os.listdir("/proc/self/fd"))
-    p = subprocess.run([*as_user(who), FAIL, "trigger"], input=json.dumps(request), capture_output=True, text=True, timeout=60, cwd="/",
+    p = subprocess.run([*as_user(who), FAIL, "trigger"], input=json.dumps(request), capture_output=True, text=True,
+        timeout=60, cwd="/",
                        env=environment(who, **({"CLOCHE_FAIL_STEP": step} if step else {})))
     assert_no_residue(before)
     assert len(os.listdir("/proc/self/fd")) == descriptors
@@ -48,7 +49,8 @@ def test_steps_are_known():
 
 @pytest.mark.parametrize("step", step_names())
 def test_each_step(who, step):
-    request = {"script_content": "open('/tmp/a', 'w').write('x'); print('the script ran')", "files": {"data": "x"}, "artifacts": ["a"],
+    request = {"script_content": "open('/tmp/a', 'w').write('x'); print('the script ran')", "files": {"data": "x"},
+        "artifacts": ["a"],
                "timeout": 10}
     p = run_failing(step, who, request)
     result = json.loads(p.stdout)
@@ -85,6 +87,7 @@ def test_the_product_can_not_fail_on_purpose():
     need_binary()
     with open(BIN, "rb") as f:
         assert b"CLOCHE_FAIL_STEP" not in f.read()
-    p = subprocess.run([BIN, "trigger"], input=json.dumps({"script_content": "print(1)"}), capture_output=True, text=True, timeout=60,
+    p = subprocess.run([BIN, "trigger"], input=json.dumps({"script_content": "print(1)"}), capture_output=True,
+        text=True, timeout=60,
                        env=environment("root" if os.geteuid() == 0 else "user", CLOCHE_FAIL_STEP="filters"))
     assert json.loads(p.stdout)["status"] == "ok"
