@@ -26,5 +26,5 @@ struct collect_frame {
 #define COLLECT_NOTES      128 /* COLLECT_LEFT_OUT frames in one stream, at most */
 #define COLLECT_FILE_BYTES (UINT64_C(8) << 20)
 #define COLLECT_ALL_BYTES  (UINT64_C(32) << 20) /* bodies together */
-#define COLLECT_NAME_MAX   4096 /* bytes of a name, at most */
-#define COLLECT_REASON_MAX 256  /* bytes of a reason, at most */
+#define COLLECT_NAME_MAX   4096                 /* bytes of a name, at most */
+#define COLLECT_REASON_MAX 256                  /* bytes of a reason, at most */

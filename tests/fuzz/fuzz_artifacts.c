@@ -70,8 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 		check(a);
 		must(strcmp(a->name, b->name) == 0 && a->size == b->size && !a->left_out == !b->left_out);
-		must(a->left_out ? strcmp(a->left_out, b->left_out) == 0 :
-				   memcmp(a->body.data, b->body.data, a->body.len) == 0);
+		must(a->left_out ? strcmp(a->left_out, b->left_out) == 0
+				 : memcmp(a->body.data, b->body.data, a->body.len) == 0);
 	}
 	forget(&cut);
 	forget(&whole);

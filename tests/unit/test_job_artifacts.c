@@ -144,7 +144,9 @@ static void expect_broken(const struct stream *bad)
 
 static void test_bad_names(void **state)
 {
-	static const char *const bad[] = { "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/..", "./a", "a/./b", "/" };
+	static const char *const bad[] = {
+		"/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/..", "./a", "a/./b", "/"
+	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -323,14 +325,10 @@ static void test_a_body_is_voided(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cut_anywhere),
-		cmocka_unit_test(test_cut_short),
-		cmocka_unit_test(test_bad_names),
-		cmocka_unit_test(test_bad_heads),
-		cmocka_unit_test(test_bad_reasons),
-		cmocka_unit_test(test_nothing_behind_the_end),
-		cmocka_unit_test(test_too_many),
-		cmocka_unit_test(test_bodies_together),
+		cmocka_unit_test(test_cut_anywhere),     cmocka_unit_test(test_cut_short),
+		cmocka_unit_test(test_bad_names),        cmocka_unit_test(test_bad_heads),
+		cmocka_unit_test(test_bad_reasons),      cmocka_unit_test(test_nothing_behind_the_end),
+		cmocka_unit_test(test_too_many),         cmocka_unit_test(test_bodies_together),
 		cmocka_unit_test(test_a_body_is_voided),
 	};
 
