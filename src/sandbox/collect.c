@@ -306,7 +306,7 @@ static int read_folder(struct collector *c, struct level *l)
 	r = read_entries(c, l, d);
 	(void)closedir(d);
 	if (l->n > 1)
-		qsort(l->entries, l->n, sizeof(l->entries[0]), compare_entries);
+		qsort(l->entries, l->n, sizeof(struct entry *), compare_entries);
 	return r;
 }
 
