@@ -40,7 +40,8 @@ static void write_filters(FILE *f, const struct policy_table *t)
 		snprintf(name, sizeof(name), "policy_short_%u", v);
 		write_prog(f, name, &p);
 	}
-	fprintf(f, "\nstatic const struct {\n\tconst struct sock_filter *insns;\n\tunsigned short n;\n} policy_short[%u] = {\n",
+	fprintf(f,
+		"\nstatic const struct {\n\tconst struct sock_filter *insns;\n\tunsigned short n;\n} policy_short[%u] = {\n",
 		1u << POLICY_VARIANTS);
 	for (unsigned v = 0; v < 1u << POLICY_VARIANTS; v++)
 		fprintf(f, "\t{ policy_short_%u, sizeof(policy_short_%u) / sizeof(policy_short_%u[0]) },\n", v, v, v);
@@ -80,13 +81,14 @@ static void write_model(FILE *f, const struct policy_table *t)
 	for (unsigned i = 0; i < t->n_calls; i++) {
 		const struct policy_call *c = &t->calls[i];
 
-		fprintf(f, "\t{ \"%s\", %d, { %d, 0x%x }, { %d, 0x%x }, { %d, 0x%x }, %u },\n", c->name, c->nr, c->a.rule, c->a.ret,
-			c->b.rule, c->b.ret, c->last.rule, c->last.ret, c->last_variant);
+		fprintf(f, "\t{ \"%s\", %d, { %d, 0x%x }, { %d, 0x%x }, { %d, 0x%x }, %u },\n", c->name, c->nr, c->a.rule,
+			c->a.ret, c->b.rule, c->b.ret, c->last.rule, c->last.ret, c->last_variant);
 	}
 	fprintf(f, "};\n");
 }
 
-static void write_file(const char *path, const struct policy_table *t, void (*write_it)(FILE *, const struct policy_table *))
+static void write_file(const char *path, const struct policy_table *t,
+		       void (*write_it)(FILE *, const struct policy_table *))
 {
 	FILE *f = fopen(path, "we");
 

@@ -148,7 +148,7 @@ static struct policy_verdict verdict_of(const struct policy_call *call, enum pol
 
 static int by_nr(const void *a, const void *b)
 {
-	const struct policy_call *x = *(const struct policy_call *const *)a, *y = *(const struct policy_call *const *)b;
+	const struct policy_call *x = a, *y = b;
 
 	return (x->nr > y->nr) - (x->nr < y->nr);
 }
@@ -165,21 +165,21 @@ static void add_segment(struct compiler *c, uint32_t start, struct policy_verdic
 
 static void make_segments(struct compiler *c, enum policy_filter which, uint32_t variant, uint32_t unknown)
 {
-	const struct policy_call *sorted[POLICY_MAX_CALLS];
+	static struct policy_call sorted[POLICY_MAX_CALLS];
 	struct policy_verdict rest = { .rule = -1, .ret = unknown };
 	unsigned n = 0;
 	uint32_t next = 0;
 
 	for (unsigned i = 0; i < c->t->n_calls; i++)
 		if (c->t->calls[i].nr >= 0)
-			sorted[n++] = &c->t->calls[i];
+			sorted[n++] = c->t->calls[i];
 	qsort(sorted, n, sizeof(sorted[0]), by_nr);
 	for (unsigned i = 0; i < n; i++) {
-		uint32_t nr = (uint32_t)sorted[i]->nr;
+		uint32_t nr = (uint32_t)sorted[i].nr;
 
 		if (nr > next || !i)
 			add_segment(c, next, rest);
-		add_segment(c, nr, verdict_of(sorted[i], which, variant));
+		add_segment(c, nr, verdict_of(&sorted[i], which, variant));
 		next = nr + 1;
 	}
 	add_segment(c, next, rest);
@@ -210,7 +210,7 @@ void policy_compile(const struct policy_table *t, enum policy_filter which, uint
 		next = jump(&c, BPF_JGE, X32_BIT, high, next);
 	}
 	if (next != ret->n) /* a load goes on to what was written last */
-		next = push(&c, BPF_JMP | BPF_JA, 0, 0, ret->n - next);
+		push(&c, BPF_JMP | BPF_JA, 0, 0, ret->n - next);
 	next = load(&c, offsetof(struct seccomp_data, nr));
 	jump(&c, BPF_JEQ, is_x86 ? AUDIT_ARCH_X86_64 : AUDIT_ARCH_AARCH64, next, kill);
 	load(&c, offsetof(struct seccomp_data, arch));

@@ -181,7 +181,8 @@ static void read_rule_line(struct policy_table *t, char **w, unsigned n, bool *i
 		return;
 	}
 	if (n < 2 || n - 1 > POLICY_TESTS || r->n_clauses == POLICY_CLAUSES)
-		policy_die(t, "a line is VERDICT and 1 to %d tests; a rule has at most %d lines", POLICY_TESTS, POLICY_CLAUSES);
+		policy_die(t, "a line is VERDICT and 1 to %d tests; a rule has at most %d lines", POLICY_TESTS,
+			   POLICY_CLAUSES);
 	c->ret = read_ret(t, w[0]);
 	for (unsigned i = 1; i < n; i++)
 		read_test(t, w[i], &c->tests[c->n_tests++]);
@@ -221,7 +222,8 @@ static struct policy_verdict read_tightening(struct policy_table *t, char *s, ui
 }
 
 /* A number column is checked for both machines, whichever the filters are made for: a column that nobody reads rots. */
-static int32_t read_nr(const struct policy_table *t, const char *name, const char *column, uint32_t arch, const char *arch_name)
+static int32_t read_nr(const struct policy_table *t, const char *name, const char *column, uint32_t arch,
+		       const char *arch_name)
 {
 	int nr = seccomp_syscall_resolve_name_arch(arch, name);
 	uint32_t given;
@@ -284,7 +286,7 @@ static void read_section(const struct policy_table *t, const char *word, enum se
 	static const char *const heads[] = { [CONSTANTS] = "[constants]", [RULES] = "[rules]", [CALLS] = "[calls]" };
 	enum section next = *section + 1;
 
-	if (next > CALLS || strcmp(word, heads[next]))
+	if (next > CALLS || strcmp(word, heads[next]) != 0)
 		policy_die(t, "'%s': the sections are [constants], [rules] and [calls], in this order", word);
 	*section = next;
 }
@@ -332,7 +334,7 @@ void policy_read(const char *path, const char *arch, struct policy_table *ret)
 
 	ret->path = path;
 	ret->arch = arch;
-	if (strcmp(arch, "x86_64") && strcmp(arch, "aarch64"))
+	if (strcmp(arch, "x86_64") != 0 && strcmp(arch, "aarch64") != 0)
 		policy_die(ret, "there is no column for %s", arch);
 	if (!f)
 		policy_die(ret, "%s", strerror(errno));

@@ -4,6 +4,7 @@
  * simulator what a plain reading of them says; and a faulty table must end the build.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <setjmp.h>
@@ -105,7 +106,8 @@ static void make_table(struct policy_table *t, const char *arch, unsigned n_call
 	}
 }
 
-static uint32_t by_model(const struct policy_table *t, enum policy_filter which, uint32_t variant, const struct seccomp_data *d)
+static uint32_t by_model(const struct policy_table *t, enum policy_filter which, uint32_t variant,
+			 const struct seccomp_data *d)
 {
 	for (unsigned i = 0; i < t->n_calls; i++) {
 		const struct policy_call *c = &t->calls[i];
@@ -172,7 +174,7 @@ static int in_child(void (*body)(void *), void *arg, char *ret_said, size_t size
 	ssize_t n;
 	pid_t pid;
 
-	assert_int_equal(pipe(fds), 0);
+	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
 	pid = fork();
 	if (pid == 0) {
 		if (dup2(fds[1], 2) < 0)
@@ -233,7 +235,7 @@ static void read_text(void *arg)
 	static struct policy_table t;
 	const char *text = arg;
 	char path[64];
-	int fd = memfd_create("table", 0);
+	int fd = memfd_create("table", MFD_CLOEXEC);
 
 	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
 		_exit(99);
@@ -247,11 +249,11 @@ static void read_text(void *arg)
 
 static void test_good_table_is_read(void **state)
 {
+	char text[] = CALLS "open * - allow - -\nnewcall 900 900 allow - no_inet:eperm\n";
 	char said[512];
 
 	(void)state;
-	assert_int_equal(in_child(read_text, (char[]){ CALLS "open * - allow - -\nnewcall 900 900 allow - no_inet:eperm\n" }, said,
-				  sizeof(said)), 0);
+	assert_int_equal(in_child(read_text, text, said, sizeof(said)), 0);
 	assert_string_equal(said, "");
 }
 
@@ -273,7 +275,8 @@ static void test_bad_tables_are_refused(void **state)
 		{ CALLS "read * * allow - no_such:eperm\n", "'no_such' is no variant of this column" },
 		{ CALLS "read * * allow no_inet:eperm -\n", "'no_inet' is no variant of this column" },
 		{ RULES "[calls]\nread * * allow - -\n", "rule 'r' is used by no call" },
-		{ CONSTS "[rules]\nrule r\nallow 0=1\nelse eperm\n[calls]\nread * * @r - -\n", "constant 'ONE' is used by no rule" },
+		{ CONSTS "[rules]\nrule r\nallow 0=1\nelse eperm\n[calls]\nread * * @r - -\n",
+		  "constant 'ONE' is used by no rule" },
 		{ CONSTS "ONE 2\n", "constant 'ONE' is named twice" },
 		{ CONSTS "TWO 0x100000000\n", "'0x100000000' is no 32-bit number" },
 		{ CONSTS "[rules]\nrule r\nallow 0=TWO\n", "'TWO' is neither a number nor a constant" },

@@ -201,8 +201,7 @@ static void check(struct subject *s, const struct seccomp_data *d)
 	if (got == model && got == ref)
 		return;
 	fail_msg("filter %d variant %u: call %d (%s) args %#llx %#llx %#llx %#llx: %#x, by the table %#x, by libseccomp %#x",
-		 s->which, s->variant, d->nr, c ? c->name : "?", (unsigned long long)d->args[0], (unsigned long long)d->args[1],
-		 (unsigned long long)d->args[2], (unsigned long long)d->args[3], got, model, ref);
+		 s->which, s->variant, d->nr, c ? c->name : "?", d->args[0], d->args[1], d->args[2], d->args[3], got, model, ref);
 }
 
 /* Bits from 32 up, in each argument and in all: never more permissive.  (They are not looked at, so: the same.) */
@@ -224,7 +223,25 @@ static void check_high(struct subject *s, const struct seccomp_data *d)
 	}
 }
 
-/* Around each value of each line of a rule: the value, its neighbours, each of its bits turned over. */
+/* Around one value: its neighbours, each of its bits turned over, and itself. */
+static void check_value(struct subject *s, const struct seccomp_data *met, uint8_t arg, uint32_t value)
+{
+	struct seccomp_data d = *met;
+
+	for (unsigned bit = 0; bit < 32; bit++) {
+		d.args[arg] = value ^ (UINT32_C(1) << bit);
+		check(s, &d);
+	}
+	d.args[arg] = (uint32_t)(value + 1u);
+	check(s, &d);
+	d.args[arg] = (uint32_t)(value - 1u);
+	check(s, &d);
+	d.args[arg] = value;
+	check(s, &d);
+	check_high(s, &d);
+}
+
+/* Each value of each line of a rule, the line's other tests met. */
 static void check_rule(struct subject *s, int nr, const struct policy_rule *r)
 {
 	for (unsigned i = 0; i < r->n_clauses; i++) {
@@ -234,26 +251,9 @@ static void check_rule(struct subject *s, int nr, const struct policy_rule *r)
 		for (unsigned k = 0; k < c->n_tests; k++)
 			met.args[c->tests[k].arg] = c->tests[k].values[0] + (c->tests[k].op == POLICY_NE);
 		assert_int_equal(bpf_sim_run(s->ours, &met), c->ret); /* the line is not dead */
-		check_high(s, &met);
-		for (unsigned k = 0; k < c->n_tests; k++) {
-			for (unsigned v = 0; v < c->tests[k].n_values; v++) {
-				struct seccomp_data d = met;
-				__u64 *arg = &d.args[c->tests[k].arg];
-				uint32_t value = c->tests[k].values[v];
-
-				for (unsigned bit = 0; bit < 32; bit++) {
-					*arg = value ^ (UINT32_C(1) << bit);
-					check(s, &d);
-				}
-				*arg = value + 1u;
-				check(s, &d);
-				*arg = (uint32_t)(value - 1u);
-				check(s, &d);
-				*arg = value;
-				check(s, &d);
-				check_high(s, &d);
-			}
-		}
+		for (unsigned k = 0; k < c->n_tests; k++)
+			for (unsigned v = 0; v < c->tests[k].n_values; v++)
+				check_value(s, &met, c->tests[k].arg, c->tests[k].values[v]);
 	}
 }
 

@@ -162,7 +162,7 @@ static int set_up_between(void)
 		return 8;
 	if (socket(AF_INET, SOCK_STREAM, 0) != -1 || errno != EAFNOSUPPORT || socket(AF_UNIX, SOCK_STREAM, 0) < 0)
 		return 9;
-	if (memfd_create("x", 0) != -1 || errno != ENOSYS)
+	if (memfd_create("x", MFD_CLOEXEC) != -1 || errno != ENOSYS)
 		return 10;
 	return sched_setaffinity(0, 0, NULL) == -1 && errno == EPERM ? 0 : 11;
 }
