@@ -57,6 +57,8 @@ static unsigned jump(struct compiler *c, uint16_t op, uint32_t k, unsigned yes, 
 {
 	yes = near(c, yes, UINT8_MAX - 1); /* the other's stepping stone may come between */
 	no = near(c, no, UINT8_MAX);
+	if (c->p->n - yes > UINT8_MAX || c->p->n - no > UINT8_MAX) /* cut to eight bits it would lead anywhere */
+		policy_die(c->t, "a jump of more than %d instructions", UINT8_MAX);
 	return push(c, BPF_JMP | op | BPF_K, (uint8_t)(c->p->n - yes), (uint8_t)(c->p->n - no), k);
 }
 
