@@ -55,14 +55,15 @@ _cloche()
 		return
 	fi
 	[[ $command == run ]] && _cloche_has_script && return
+	if [[ $cur == -* ]]; then
+		_cloche_words "$(_cloche_options "$command")" "$cur"
+		return
+	fi
 	case $prev in
 	--mode) _cloche_words "auto cold" "$cur" ;;
 	--network) _cloche_words "loopback none" "$cur" ;;
 	-o | --output) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
 	config) _cloche_words "check" "$cur" ;;
-	*)
-		[[ $cur == -* ]] && _cloche_words "$(_cloche_options "$command")" "$cur"
-		;;
 	esac
 }
 

@@ -131,7 +131,8 @@ int refuse_option_file(struct refusal *no, const char *field, const char *path, 
 {
 	int r = refuse_file(no, field, path, sys);
 
-	no->status = CLI_USAGE; /* 126 and 127 speak of SCRIPT and the interpreter */
+	if (no->status != CLI_COULD_NOT)
+		no->status = CLI_USAGE; /* 126 and 127 speak of SCRIPT and the interpreter */
 	return r;
 }
 

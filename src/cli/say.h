@@ -38,7 +38,7 @@ int refuse_err(struct refusal *no, int r, const char *field, const struct err *e
 /* refuse_file() - a file that was named can't be used (@sys is an errno): status 127, 126 or 125.  Return: -@sys */
 int refuse_file(struct refusal *no, const char *field, const char *path, int sys);
 
-/* refuse_option_file() - the same for the value of an option or the configuration: status 2 */
+/* refuse_option_file() - the same for the value of an option or the configuration: status 2 or 125 */
 int refuse_option_file(struct refusal *no, const char *field, const char *path, int sys);
 
 /* refuse_memory() - Return: -ENOMEM */
