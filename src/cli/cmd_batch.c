@@ -24,14 +24,15 @@
 static const char usage[] =
 	"Usage: cloche batch [OPTIONS] FILE|-\n"
 	"\n"
-	"Reads one request (a JSON object) a line and prints one result a line, in the order in which they finish, with\n"
-	"the number of the request's line as \"line\".  Lines are read as runs end: any number of them may come.\n"
+	"Reads one request (a JSON object) a line and prints one result a line, in the order in which they finish,\n"
+	"with the number of the request's line as \"line\".  Lines are read as runs end: any number may come.\n"
 	"\n";
 
 static const char examples[] =
 	"\n"
-	"Exit status: 0 each line got its result; 2 some line was no valid request (its own line {\"error\", \"line\"} says\n"
-	"why; the others ran); 130 cancelled; 125 to 127 cloche, the host or the configured Python failed.\n"
+	"Exit status: 0 each line got its result; 2 some line was no valid request (its own line says\n"
+	"why: {\"error\", \"line\"}; the others ran); 130 cancelled;\n"
+	"125 to 127 cloche, the host or the configured Python failed.\n"
 	"\n"
 	"Examples:\n"
 	"  cloche batch -j 4 requests.jsonl > results.jsonl\n"
@@ -77,7 +78,8 @@ static void show_progress(struct batch *b, bool is_end)
 	if (is_end)
 		(void)fputs("\r\033[K", stderr);
 	else
-		(void)fprintf(stderr, "\r\033[K%zu done, %zu running, %zu refused", b->n_done, b->n_active, b->n_refused);
+		(void)fprintf(stderr, "\r\033[K%zu done, %zu running, %zu refused", b->n_done, b->n_active,
+			      b->n_refused);
 }
 
 static void stop(struct batch *b)
@@ -227,8 +229,11 @@ static void turn(struct batch *b, bool wants_input)
 	p[AT_SIGNAL] = (struct pollfd){ .fd = b->signals.fd, .events = POLLIN };
 	p[AT_READER] = (struct pollfd){ .fd = b->is_stopping ? -1 : STDOUT_FILENO }; /* whether it went away */
 	p[AT_INPUT] = (struct pollfd){ .fd = wants_input ? b->lines.fd : -1, .events = POLLIN };
-	for (size_t i = 0; i < b->n_slots; i++)
-		p[AT_SLOTS + i] = (struct pollfd){ .fd = b->slots[i].run ? run_fd(b->slots[i].run) : -1, .events = POLLIN };
+	for (size_t i = 0; i < b->n_slots; i++) {
+		const struct run *run = b->slots[i].run;
+
+		p[AT_SLOTS + i] = (struct pollfd){ .fd = run ? run_fd(run) : -1, .events = POLLIN };
+	}
 	if (poll(p, (nfds_t)(AT_SLOTS + b->n_slots), -1) < 0)
 		return;
 	if (p[AT_SIGNAL].revents && signals_take(&b->signals))

@@ -50,7 +50,7 @@ static const struct state_look *look(const struct wall_report *w)
 	return &looks[w->state >= 0 && w->state <= WALL_MISSING ? w->state : WALL_MISSING];
 }
 
-static int verdict(const struct report *r)
+static int exit_status(const struct report *r)
 {
 	if (!r->can_run)
 		return CLI_NONE;
@@ -89,14 +89,14 @@ static void print_text(const struct report *r)
 		const struct wall_report *w = &r->walls[i];
 		const struct state_look *l = look(w);
 
-		(void)printf("%s%-8s%s %-17s %s\n", is_coloured ? l->colour : "", l->word, is_coloured ? "\033[0m" : "", w->name,
-			     w->what);
+		(void)printf("%s%-8s%s %-17s %s\n", is_coloured ? l->colour : "", l->word, is_coloured ? "\033[0m" : "",
+			     w->name, w->what);
 		if (w->detail[0])
 			print_lines("", w->detail);
 		if (w->remedy[0])
 			print_lines("remedy: ", w->remedy);
 	}
-	switch (verdict(r)) {
+	switch (exit_status(r)) {
 	case CLI_OK:
 		(void)puts("Scripts run here, and every protection holds in full.");
 		break;
@@ -117,21 +117,22 @@ static json_t *text(const char *s)
 
 static int print_json(const struct report *r)
 {
-	int status = verdict(r);
+	int status = exit_status(r);
+	const char *verdict = status == CLI_OK ? "full" : status == CLI_WEAKER ? "weaker" : "none";
 	json_t *list = json_array();
 	json_t *root;
 	auto_free char *out = NULL;
 
 	for (size_t i = 0; i < r->n; i++) {
 		const struct wall_report *w = &r->walls[i];
-		json_t *o = json_pack("{s:o, s:s, s:o, s:o, s:o}", "name", text(w->name), "state", look(w)->json, "what", text(w->what),
-				      "detail", text(w->detail), "remedy", text(w->remedy));
+		json_t *o = json_pack("{s:o, s:s, s:o, s:o, s:o}", "name", text(w->name), "state", look(w)->json,
+				      "what", text(w->what), "detail", text(w->detail), "remedy", text(w->remedy));
 
 		if (json_array_append_new(list, o) < 0)
 			break;
 	}
-	root = json_pack("{s:s, s:o, s:o}", "verdict", status == CLI_OK ? "full" : status == CLI_WEAKER ? "weaker" : "none",
-			 "message", text(r->can_run ? "" : r->e.msg), "protections", list);
+	root = json_pack("{s:s, s:o, s:o}", "verdict", verdict, "message", text(r->can_run ? "" : r->e.msg),
+			 "protections", list);
 	out = json_dumps(root, JSON_COMPACT);
 	json_decref(root);
 	if (!out)
@@ -160,7 +161,7 @@ static int execute(const struct setup *s, bool is_json)
 		return status;
 	}
 	examine(s, r);
-	status = verdict(r);
+	status = exit_status(r);
 	if (!r->can_run && r->e.kind == ERR_INVALID) { /* what was asked for, not what the host has */
 		struct refusal no;
 

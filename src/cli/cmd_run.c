@@ -28,8 +28,8 @@ static const char usage[] =
 static const char examples[] =
 	"\n"
 	"Exit status: the script's own; 128+N killed by signal N; 124 timeout; 137 a limit; 130 cancelled;\n"
-	"125 cloche or the host failed, or screening rejected the script; 126 SCRIPT or the interpreter can't be read;\n"
-	"127 SCRIPT or the environment is not there; 2 the command line is wrong.\n"
+	"125 cloche or the host failed, or screening rejected the script; 126 SCRIPT or the interpreter can't be\n"
+	"read; 127 SCRIPT or the environment is not there; 2 the command line is wrong.\n"
 	"\n"
 	"Examples:\n"
 	"  cloche run hello.py\n"
@@ -118,10 +118,11 @@ static void tell(const struct command *c, const struct drive *d, const struct re
 		char memory[48] = "";
 
 		if (r->has_peak_memory)
-			(void)snprintf(memory, sizeof(memory), ", peak memory %.1f MiB", (double)r->peak_memory_bytes / (1 << 20));
-		say("%s, return code %d, %.3f s, CPU %.3f s%s, started after %.3f s, %s, run %s", status_name(r->status),
-		    r->return_code, seconds(r->execution_ns), seconds(r->cpu_ns), memory, seconds(r->queue_ns),
-		    job_mode_name(r->mode), r->run_id);
+			(void)snprintf(memory, sizeof(memory), ", peak memory %.1f MiB",
+				       (double)r->peak_memory_bytes / (1 << 20));
+		say("%s, return code %d, %.3f s, CPU %.3f s%s, started after %.3f s, %s, run %s",
+		    status_name(r->status), r->return_code, seconds(r->execution_ns), seconds(r->cpu_ns), memory,
+		    seconds(r->queue_ns), job_mode_name(r->mode), r->run_id);
 	}
 }
 

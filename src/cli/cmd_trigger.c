@@ -17,13 +17,15 @@
 static const char usage[] =
 	"Usage: cloche trigger [OPTIONS]\n"
 	"\n"
-	"Reads one request, a JSON object, runs its script in a fresh sandbox, and prints the result as one JSON object.\n"
+	"Reads one request, a JSON object, runs its script in a fresh sandbox, and prints the result,\n"
+	"one JSON object.\n"
 	"\n";
 
 static const char examples[] =
 	"\n"
-	"Exit status: 0 whenever a result was given, whatever the script did; 2 the request breaks a rule (an object with\n"
-	"\"error\" is printed); 130 cancelled; 125 to 127 cloche, the host or the configured Python failed.\n"
+	"Exit status: 0 whenever a result was given, whatever the script did; 2 the request breaks a rule (an\n"
+	"object with \"error\" is printed); 130 cancelled;\n"
+	"125 to 127 cloche, the host or the configured Python failed.\n"
 	"\n"
 	"Examples:\n"
 	"  cloche trigger --request examples/hello_world.json\n"
@@ -106,7 +108,7 @@ static int execute(struct command *c)
 	if (r == 0)
 		r = drive(&d, supervisor, &c->job, &result, &e);
 	if (e.kind != ERR_NONE && cli_exit_of(&e) != CLI_COULD_NOT) {
-		/* the configured Python or a demanded protection is not there: no fault of the host's, nothing to retry */
+		/* the configured Python or a demanded protection is not there: nothing that a retry would mend */
 		(void)refuse_err(&c->no, 0, "environment", &e);
 		status = refusal_tell(&c->no, true);
 	} else {

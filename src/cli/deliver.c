@@ -76,7 +76,7 @@ static int open_parent(int dir, const char *name, const char **ret_leaf)
 
 static int write_one(int dir, const struct artifact *a, bool is_forced)
 {
-	const char *leaf = NULL;
+	const char *leaf = a->name;
 	auto_fd int parent = -1;
 	auto_fd int fd = -1;
 	int r;
@@ -112,7 +112,7 @@ int deliver(const struct result *r, int dir, const char *path, bool is_forced, b
 		}
 		rc = write_one(dir, a, is_forced);
 		if (rc == -EEXIST)
-			say("%.300s/%.300s: it is there already and was not overwritten (--force would)", path, a->name);
+			say("%.300s/%.300s: is there already, not overwritten (--force would)", path, a->name);
 		else if (rc == -EINVAL)
 			say("artifact %.300s: not written: its name leads out of %.300s", a->name, path);
 		else if (rc == -ENOTDIR || rc == -ELOOP)

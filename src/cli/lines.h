@@ -36,5 +36,5 @@ void lines_done(struct lines *l);
 /* lines_fill() - one read().  Return: 0 or -errno; at the end, and after an error, is_ended is set */
 int lines_fill(struct lines *l) MUST_CHECK;
 
-/* lines_next() - the next line that is there whole (at the end: without its newline, too).  Return: whether there is one */
+/* lines_next() - the next line that is there whole; at the end, also without its newline.  Return: is there one */
 bool lines_next(struct lines *l, struct line *ret);

@@ -35,7 +35,8 @@ static const struct command {
 	const char *synopsis;
 	const char *help;
 } commands[] = {
-	{ "run", cmd_run, "run [OPTIONS] SCRIPT|- [ARGS...]", "run a script: its output is our output, its exit status ours" },
+	{ "run", cmd_run, "run [OPTIONS] SCRIPT|- [ARGS...]",
+	  "run a script: its output is our output, its exit status ours" },
 	{ "trigger", cmd_trigger, "trigger [--request FILE|-]", "one request object in, one result object out" },
 	{ "batch", cmd_batch, "batch [-j N] FILE|-", "one request a line in, one result a line out as they finish" },
 	{ "doctor", cmd_doctor, "doctor [--json]", "what protects a run on this host, what is missing, the remedy" },
@@ -83,7 +84,8 @@ static int dispatch(int argc, char **argv)
 		if (strcmp(argv[1], commands[i].name) == 0)
 			return commands[i].run(argc - 1, argv + 1);
 	}
-	(void)refuse(&no, argv[1][0] == '-' ? "option" : "command", argv[1], "run, trigger, batch, doctor, config, --help, --version");
+	(void)refuse(&no, argv[1][0] == '-' ? "option" : "command", argv[1],
+		     "run, trigger, batch, doctor, config, --help, --version");
 	return refusal_tell(&no, false);
 }
 

@@ -42,7 +42,7 @@ static const struct option_spec specs[] = {
 	{ OPT_JOBS, 'j', "--jobs", "N", ON_BATCH, "runs at the same time (default: the number of CPUs)" },
 	{ OPT_JSON, 0, "--json", NULL, ON_RUN, "print the result as one JSON object" },
 	{ OPT_JSON, 0, "--json", NULL, ON_DOCTOR, "print the report as one JSON object" },
-	{ OPT_REQUIRE, 0, "--require", "LIST", ON_JOBS | ON_DOCTOR, "protections that must hold in full: cgroup,landlock,..." },
+	{ OPT_REQUIRE, 0, "--require", "LIST", ON_JOBS | ON_DOCTOR, "protections that must hold in full" },
 	{ OPT_ALLOW_MISSING, 0, "--allow-missing", "LIST", ON_JOBS | ON_DOCTOR, "protections that may be missing" },
 	{ OPT_SCREEN_REPORT, 0, "--screen-report", "LIST", ON_JOBS, "warn when the script uses ctypes,os.system,..." },
 	{ OPT_SCREEN_REJECT, 0, "--screen-reject", "LIST", ON_JOBS, "do not run a script that uses ..." },
@@ -79,7 +79,9 @@ static void build_getopt(unsigned command, char *letters, struct option *longs)
 static const struct option_spec *find_given(unsigned command, int c)
 {
 	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
-		if ((specs[i].commands & command) && ((int)specs[i].id == c || (c < OPT_TIMEOUT && specs[i].letter == (char)c)))
+		bool is_it = (int)specs[i].id == c || (c < OPT_TIMEOUT && specs[i].letter == (char)c);
+
+		if (is_it && (specs[i].commands & command))
 			return &specs[i];
 	}
 	return NULL;

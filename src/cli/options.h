@@ -68,7 +68,8 @@ struct options {
  * Return: 0, -EINVAL or -ENOMEM with @no filled; @ret is then still valid for options_have() (was --json given?).
  * options_done() in every case.
  */
-int options_parse(int argc, char **argv, enum option_command command, struct options *ret, struct refusal *no) MUST_CHECK;
+int options_parse(int argc, char **argv, enum option_command command, struct options *ret,
+		  struct refusal *no) MUST_CHECK;
 void options_done(struct options *o);
 
 bool options_have(const struct options *o, enum option_id id);

@@ -37,7 +37,7 @@ void say(const char *fmt, ...)
 		return;
 }
 
-/* The error object is JSON: what is not UTF-8 (a file name may be anything, a cut may split a character) becomes '?'. */
+/* The error object is JSON: what is not UTF-8 (any file name, a character that was cut) becomes '?'. */
 static void make_text(char *s)
 {
 	make_printable(s);
@@ -69,7 +69,8 @@ static void quote(char *ret, size_t size, const char *given)
 static void compose(struct job_error *e, bool is_given)
 {
 	if (is_given)
-		(void)snprintf(e->message, sizeof(e->message), "%s: %s is not allowed: %s", e->field, e->given, e->allowed);
+		(void)snprintf(e->message, sizeof(e->message), "%s: %s is not allowed: %s", e->field, e->given,
+			       e->allowed);
 	else
 		(void)snprintf(e->message, sizeof(e->message), "%s is missing: %s", e->field, e->allowed);
 	make_text(e->message);

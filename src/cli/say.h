@@ -29,7 +29,7 @@ void say(const char *fmt, ...) PRINTF_LIKE(1, 2);
  */
 int refuse(struct refusal *no, const char *field, const char *given, const char *fmt, ...) PRINTF_LIKE(4, 5);
 
-/* refuse_as() - @no->why was filled by job_*(): put the option @field and what was @given to it in its place.  Return: @r */
+/* refuse_as() - @no->why was filled by job_*(): name the option @field and what was @given to it.  Return: @r */
 int refuse_as(struct refusal *no, int r, const char *field, const char *given);
 
 /* refuse_err() - fill @no from @e, with the exit status of its kind.  Return: @r */

@@ -37,5 +37,5 @@ bool signals_take(struct signals *s);
  */
 int signals_write(struct signals *s, int fd, const void *data, size_t len) MUST_CHECK;
 
-/* signals_guard_standard() - make sure that 0, 1 and 2 are open: nothing that we open later may land there.  Return: 0 or -errno */
+/* signals_guard_standard() - open what of 0, 1, 2 is closed: nothing else may land there.  Return: 0 or -errno */
 int signals_guard_standard(void) MUST_CHECK;
