@@ -415,6 +415,16 @@ void cgroup_usage(const struct cgroup *g, struct cgroup_usage *ret)
 		cgroup_v2_usage(g, ret);
 }
 
+bool cgroup_is_oom(const struct cgroup *g)
+{
+	struct cgroup_usage usage;
+
+	if (g->kind == CGROUP_V1)
+		return cgroup_v1_is_oom(g);
+	cgroup_usage(g, &usage);
+	return usage.oom_kills > 0;
+}
+
 int cgroup_kill(const struct cgroup *g)
 {
 	return g->kind == CGROUP_V2 ? fd_write_at(g->dir[0], "cgroup.kill", "1") : -ENOSYS;

@@ -116,11 +116,16 @@ struct cgroup_usage {
 
 /*
  * cgroup_usage() - what was used since cgroup_set(); never fails (a counter that can't be read is 0 or not had)
- *
- * When oom_fd is readable: on v1 the kernel is out of memory here and is about to kill, oom_kills may still be 0; on v2
- * it means "some event": oom_kills tells, and this call is what re-arms the descriptor.
  */
 void cgroup_usage(const struct cgroup *g, struct cgroup_usage *ret);
+
+/*
+ * cgroup_is_oom() - oom_fd was readable: is this group out of memory?  Re-arms oom_fd.
+ *
+ * On v1 the event comes before the kill (oom_kills may still be 0), and also when a group above ours is out of memory,
+ * for every group below that one at once.  On v2 it can mean other things.
+ */
+bool cgroup_is_oom(const struct cgroup *g);
 
 /* cgroup_kill() - SIGKILL to everything inside at once (v2 since 5.14).  Return: 0, or -errno (-ENOSYS: v1) */
 int cgroup_kill(const struct cgroup *g);

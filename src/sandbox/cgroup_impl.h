@@ -113,6 +113,9 @@ uint64_t cgroup_risen(uint64_t now, uint64_t before);
  */
 uint64_t cgroup_peak(const struct cgroup *g, uint64_t highest);
 
+/* cgroup_touched_limit() - did the usage come so near to the limit that it can have struck? */
+bool cgroup_touched_limit(const struct cgroup *g, uint64_t highest);
+
 /* cgroup_slot_name() - "s<slot>"; @ret: CGROUP_NAME bytes */
 void cgroup_slot_name(unsigned slot, char *ret);
 
@@ -120,6 +123,7 @@ void cgroup_slot_name(unsigned slot, char *ret);
 void cgroup_v1_host(struct cgroup_host *h, const struct cgroup_texts *t, const char *name, uid_t uid, gid_t gid);
 int cgroup_v1_open(struct cgroup *g, struct err *e) MUST_CHECK;
 int cgroup_v1_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e) MUST_CHECK;
+bool cgroup_v1_is_oom(const struct cgroup *g);
 void cgroup_v1_usage(const struct cgroup *g, struct cgroup_usage *ret);
 
 void cgroup_v2_host(struct cgroup_host *h, const struct cgroup_texts *t, const char *name, uid_t uid, gid_t gid);

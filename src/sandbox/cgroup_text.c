@@ -243,10 +243,13 @@ uint64_t cgroup_risen(uint64_t now, uint64_t before)
 	return now > before ? now - before : 0;
 }
 
-uint64_t cgroup_peak(const struct cgroup *g, uint64_t highest)
+bool cgroup_touched_limit(const struct cgroup *g, uint64_t highest)
 {
 	/* The kernel charges in batches: the last 1 MiB below the limit can have been the limit. */
-	if (g->now.memory_bytes > 0 && highest + (1U << 20) >= g->now.memory_bytes)
-		return highest;
-	return cgroup_risen(highest, g->left_over_bytes);
+	return g->now.memory_bytes > 0 && highest + (1U << 20) >= g->now.memory_bytes;
+}
+
+uint64_t cgroup_peak(const struct cgroup *g, uint64_t highest)
+{
+	return cgroup_touched_limit(g, highest) ? highest : cgroup_risen(highest, g->left_over_bytes);
 }

@@ -265,6 +265,17 @@ int cgroup_v1_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e
 	return r;
 }
 
+bool cgroup_v1_is_oom(const struct cgroup *g)
+{
+	int memory = cgroup_dir_of(g->dir, g->controllers, CGROUP_MEMORY);
+	uint64_t events;
+
+	if (g->oom_fd < 0 || read(g->oom_fd, &events, sizeof(events)) != (ssize_t)sizeof(events))
+		return false;
+	return cgroup_touched_limit(g, cgroup_read_file_count(memory, "memory.max_usage_in_bytes")) ||
+	       cgroup_read_file_key(memory, "memory.oom_control", "oom_kill") > g->oom_kills_before;
+}
+
 void cgroup_v1_usage(const struct cgroup *g, struct cgroup_usage *ret)
 {
 	int memory = cgroup_dir_of(g->dir, g->controllers, CGROUP_MEMORY);

@@ -140,6 +140,9 @@ static void test_too_much_memory(void **state)
 	status = run(eat_too_much);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	assert_true(is_oom(5000));
+	assert_true(cgroup_is_oom(&group));
+	assert_false(is_oom(0)); /* taken */
+	assert_false(cgroup_is_oom(&group));
 	cgroup_usage(&group, &u);
 	assert_int_equal(u.oom_kills, 1);
 	assert_true(u.has_peak);
@@ -151,6 +154,40 @@ static void test_too_much_memory(void **state)
 	assert_int_equal(run(eat_30), 0);
 	cgroup_usage(&group, &u);
 	assert_int_equal(u.oom_kills, 0);
+	assert_false(is_oom(0));
+}
+
+/* Every group below the one that is full gets the event; those that are not to blame must not pay for it. */
+static void test_too_little_memory_above(void **state)
+{
+	struct cgroup_limits l = PLENTY;
+	struct cgroup other = CGROUP_EMPTY;
+	struct err e;
+
+	(void)state;
+	set(&l);
+	assert_int_equal(cgroup_open(&host, 1, &other, &e), 0);
+	assert_int_equal(cgroup_set(&other, &l, &e), 0);
+	assert_int_equal(fd_write_at(host.dir[0], "memory.limit_in_bytes", "50M"), 0);
+	assert_int_equal(WTERMSIG(run(eat_too_much)), SIGKILL);
+	assert_true(is_oom(5000));
+	assert_true(cgroup_is_oom(&group)); /* its process was struck */
+	assert_int_equal(poll(&(struct pollfd) { .fd = other.oom_fd, .events = POLLIN }, 1, 5000), 1);
+	assert_false(cgroup_is_oom(&other));
+	cgroup_close(&other, &host, 1, true);
+}
+
+/* With the event left over from one run, the next starts without it. */
+static void test_no_event_of_an_earlier_run(void **state)
+{
+	struct cgroup_limits l = PLENTY;
+
+	(void)state;
+	l.memory_bytes = 50 * MB;
+	set(&l);
+	assert_int_equal(WTERMSIG(run(eat_too_much)), SIGKILL);
+	assert_true(is_oom(5000));
+	set(&l);
 	assert_false(is_oom(0));
 }
 
@@ -362,6 +399,8 @@ static int run_all(void)
 {
 	static const struct CMUnitTest tests[] = {
 		live(test_too_much_memory),
+		live(test_too_little_memory_above),
+		live(test_no_event_of_an_earlier_run),
 		live(test_peak),
 		live(test_peak_is_without_the_cache_of_earlier_runs),
 		live(test_limits_go_up_and_down),
