@@ -131,8 +131,8 @@ const char *job_json_where(const char *json, size_t end, char *buf, size_t size)
 	struct walk w = { 0 };
 	struct level *outer = &w.levels[1];
 	struct level *inner = &w.levels[2];
-	char name[20];
-	char key[56];
+	char name[32];
+	char key[44];
 
 	for (size_t i = 0; i < end; i++)
 		walk_step(&w, json[i], i);

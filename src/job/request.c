@@ -167,6 +167,8 @@ int job_set_script_name(struct job *j, const char *name, struct job_error *e)
 	char given[GIVEN_SIZE];
 
 	job_show_text(given, sizeof(given), name, len);
+	if (len > NAME_BYTES)
+		(void)snprintf(given, sizeof(given), "a name of %zu bytes", len);
 	if (len == 0 || len > NAME_BYTES)
 		return job_refuse(e, "script_name", given, "a file name of 1 to %d bytes", NAME_BYTES);
 	if (strchr(name, '/'))

@@ -302,17 +302,26 @@ static bool is_known(const char *name)
 	return false;
 }
 
-static int take_all(struct job *j, const struct job_rules *rules, json_t *root, struct job_error *e)
+/* refuse_unknown() - a plain name stands as it is in the refusal, anything else in quotes */
+static int refuse_unknown(const char *name, struct job_error *e)
 {
 	char field[FIELD_SIZE];
+	size_t len = strlen(name);
+	bool is_plain = len > 0 && len < sizeof(field) && strcspn(name, " \t\r\n\"\\:") == len;
+
+	(is_plain ? job_show_plain : job_show_text)(field, sizeof(field), name, len);
+	return job_refuse_unknown(e, field, name, "an unknown field", names, ARRAY_LEN(names));
+}
+
+static int take_all(struct job *j, const struct job_rules *rules, json_t *root, struct job_error *e)
+{
 	const char *name;
 	json_t *value;
 	int r = 0;
 
 	json_object_foreach(root, name, value)
 		if (!is_known(name))
-			return job_refuse_unknown(e, job_show_plain(field, sizeof(field), name, strlen(name)), name,
-						  "an unknown field", names, ARRAY_LEN(names));
+			return refuse_unknown(name, e);
 	for (size_t i = 0; i < ARRAY_LEN(names) && r == 0; i++) {
 		value = json_object_get(root, names[i]);
 		if (value)
