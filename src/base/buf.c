@@ -12,7 +12,7 @@
 
 void buf_init(struct buf *b, size_t max)
 {
-	*b = (struct buf){ .max = max };
+	*b = (struct buf) { .max = max };
 }
 
 void buf_done(struct buf *b)

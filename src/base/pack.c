@@ -67,7 +67,7 @@ int pack_add(struct pack *p, uint32_t kind, const char *name, const void *data, 
 void pack_done(struct pack *p)
 {
 	free(p->data);
-	*p = (struct pack){ 0 };
+	*p = (struct pack) { 0 };
 }
 
 int pack_next(const char *block, size_t block_len, size_t *offset, struct pack_record *ret)
@@ -94,7 +94,7 @@ int pack_next(const char *block, size_t block_len, size_t *offset, struct pack_r
 		return -EBADMSG;
 	if (memchr(p, '\0', (size_t)h.name_len + 1) != p + h.name_len || p[h.name_len + 1 + h.data_len] != '\0')
 		return -EBADMSG;
-	*ret = (struct pack_record){
+	*ret = (struct pack_record) {
 		.kind = h.kind, .name = p, .data = p + h.name_len + 1, .len = (size_t)h.data_len
 	};
 	*offset += sizeof(h) + h.name_len + (size_t)h.data_len + 2;

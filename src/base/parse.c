@@ -137,12 +137,8 @@ int parse_size(const char *s, uint64_t min, uint64_t max, uint64_t *ret)
 int parse_duration_ns(const char *s, uint64_t min, uint64_t max, uint64_t *ret)
 {
 	static const struct unit units[] = {
-		{ "", NS_PER_SEC },
-		{ "s", NS_PER_SEC },
-		{ "ms", NS_PER_MS },
-		{ "m", 60 * NS_PER_SEC },
-		{ "h", 3600 * NS_PER_SEC },
-		{ NULL, 0 },
+		{ "", NS_PER_SEC },       { "s", NS_PER_SEC },        { "ms", NS_PER_MS },
+		{ "m", 60 * NS_PER_SEC }, { "h", 3600 * NS_PER_SEC }, { NULL, 0 },
 	};
 
 	return parse_units(s, units, min, max, ret);
@@ -169,7 +165,7 @@ int parse_bool(const char *s, bool *ret)
 	return -EINVAL;
 }
 
-/* tail_len() - continuation bytes that lead byte @c wants, with the allowed range of the first; 0: ASCII, -1: no lead */
+/* tail_len() - continuation bytes that @c wants, with the allowed range of the first; 0: ASCII, -1: no lead byte */
 static int tail_len(unsigned char c, unsigned char *ret_low, unsigned char *ret_high)
 {
 	*ret_low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;

@@ -12,7 +12,10 @@
 /* parse_u64() - plain decimal digits and nothing else */
 int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHECK;
 
-/* parse_size() - bytes: digits with an optional fraction and an optional suffix k, m, g, t (KiB, MiB, ...; "512m", "1.5g", "64MiB", "64MB") */
+/*
+ * parse_size() - bytes: digits with an optional fraction and an optional suffix k, m, g, t (KiB, MiB, ...): "512m",
+ * "1.5g", "64MiB", "64MB"
+ */
 int parse_size(const char *s, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHECK;
 
 /* parse_duration_ns() - "10", "1.5", "2m", "250ms", "1h"; without a suffix: seconds */

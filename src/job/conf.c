@@ -16,9 +16,9 @@
 #include "job/conf_list.h"
 #include "job/refuse.h"
 
-#define TEXT_MAX    65536
-#define NAME_BYTES  49 /* of sections and settings: inih cuts longer ones silently */
-#define BLANKS      " \t\r\v\f"
+#define TEXT_MAX   65536
+#define NAME_BYTES 49 /* of sections and settings: inih cuts longer ones silently */
+#define BLANKS     " \t\r\v\f"
 
 struct parse {
 	struct conf *conf;
@@ -28,7 +28,7 @@ struct parse {
 	int line;
 	bool is_trusted;
 	struct conf_strings seen; /* "section\nkey" of this text */
-	int r;			  /* first failure */
+	int r;                    /* first failure */
 	struct conf_fault fault;
 };
 
@@ -141,7 +141,8 @@ static int on_setting(void *user, const char *section, const char *key, const ch
 		p->r = conf_apply(p->conf, &s, &p->fault);
 	if (again > 0 && p->r == -EINVAL && p->fault.msg[0] == '\0')
 		(void)snprintf(p->fault.msg, sizeof(p->fault.msg),
-			       "%.60s.%.60s is given twice (an indented line goes on with the setting above it)", section, key);
+			       "%.60s.%.60s is given twice (an indented line goes on with the setting above it)",
+			       section, key);
 	return p->r == 0;
 }
 

@@ -52,14 +52,16 @@ void conf_done(struct conf *c);
  *
  * Return: 0 or -EINVAL with @e naming file, line, key, what was given and what is allowed; -ENOMEM.  On failure @c is unchanged.
  */
-int conf_parse(struct conf *c, const char *text, size_t len, const char *source, bool is_trusted, struct err *e) MUST_CHECK;
+int conf_parse(struct conf *c, const char *text, size_t len, const char *source, bool is_trusted,
+	       struct err *e) MUST_CHECK;
 
 /*
  * conf_set() - one setting, as CLOCHE_<SECTION>_<KEY>=VALUE or a flag gives it ("limits", "memory_bytes", "512m")
  *
  * Return: as conf_parse().
  */
-int conf_set(struct conf *c, const char *section, const char *key, const char *value, const char *source, bool is_trusted, struct err *e) MUST_CHECK;
+int conf_set(struct conf *c, const char *section, const char *key, const char *value, const char *source,
+	     bool is_trusted, struct err *e) MUST_CHECK;
 
 /* conf_check() - what only the whole can show: a default above its maximum, ... */
 int conf_check(const struct conf *c, struct err *e) MUST_CHECK;

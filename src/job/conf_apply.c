@@ -18,8 +18,7 @@
 static const char *const sections[] = { "limits", "environment NAME", "screen", "protect" };
 
 /* not_allowed() - "section.key: \"value\" is not allowed: ..."; Return: -EINVAL */
-static int PRINTF_LIKE(3, 4)
-	not_allowed(const struct conf_setting *s, struct conf_fault *f, const char *allowed, ...)
+static int PRINTF_LIKE(3, 4) not_allowed(const struct conf_setting *s, struct conf_fault *f, const char *allowed, ...)
 {
 	char words[160];
 	char key[60];
@@ -112,7 +111,8 @@ static int put_limit(struct job_limits *l, const struct limit_def *d, bool can_b
 static int put_time(uint64_t *ns, const struct conf_setting *s, struct conf_fault *f)
 {
 	if (parse_duration_ns(s->value, 1, TIMEOUT_CEILING_NS, ns) < 0)
-		return not_allowed(s, f, "a time like 10, 1.5, 250ms, 2m or 1h, more than 0, at most %" PRIu64 " seconds",
+		return not_allowed(s, f,
+				   "a time like 10, 1.5, 250ms, 2m or 1h, more than 0, at most %" PRIu64 " seconds",
 				   TIMEOUT_CEILING_NS / NS_PER_SEC);
 	return 0;
 }
@@ -211,7 +211,8 @@ static int put_variable(struct conf_strings *l, const struct conf_setting *s, st
 	char *text;
 
 	if (!job_env_name_ok(name))
-		return not_allowed(s, f, "env.NAME with a name of letters, digits and \"_\", not beginning with a digit");
+		return not_allowed(s, f,
+				   "env.NAME with a name of letters, digits and \"_\", not beginning with a digit");
 	if (asprintf(&text, "%s=%s", name, s->value) < 0)
 		return -ENOMEM;
 	for (size_t i = 0; i < l->n; i++) {

@@ -28,7 +28,7 @@ void conf_strings_done(struct conf_strings *l)
 	for (size_t i = 0; i < l->n; i++)
 		free(l->items[i]);
 	free(l->items);
-	*l = (struct conf_strings){ 0 };
+	*l = (struct conf_strings) { 0 };
 }
 
 static int strings_copy(const struct conf_strings *from, struct conf_strings *to)
@@ -102,7 +102,7 @@ int conf_refresh(struct conf *c)
 	for (size_t i = 0; i < c->n_environments; i++) {
 		const struct conf_environment *v = &c->environments[i];
 
-		p[i] = (struct job_profile){ .name = v->name, .limits = v->limits, .mode = v->mode };
+		p[i] = (struct job_profile) { .name = v->name, .limits = v->limits, .mode = v->mode };
 	}
 	c->profiles = p;
 	c->rules.profiles = p;
@@ -139,7 +139,7 @@ int conf_init(struct conf *c)
 {
 	struct conf_environment *ignored;
 
-	*c = (struct conf){ 0 };
+	*c = (struct conf) { 0 };
 	job_rules_init(&c->rules);
 	if (conf_environment_get(c, "default", &ignored) < 0 || conf_refresh(c) < 0) {
 		conf_done(c);
@@ -158,7 +158,7 @@ void conf_done(struct conf *c)
 	conf_strings_done(&c->screen_reject);
 	conf_strings_done(&c->require);
 	conf_strings_done(&c->allow_missing);
-	*c = (struct conf){ 0 };
+	*c = (struct conf) { 0 };
 }
 
 const struct conf_environment *conf_environment(const struct conf *c, const char *name)

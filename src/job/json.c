@@ -97,7 +97,7 @@ static void walk_step(struct walk *w, char c, size_t i)
 		w->values++;
 		w->depth++;
 		if (w->depth < LEVELS)
-			w->levels[w->depth] = (struct level){ .is_array = c == '[' };
+			w->levels[w->depth] = (struct level) { .is_array = c == '[' };
 	} else if (c == '}' || c == ']') {
 		w->depth -= w->depth > 0;
 	} else if (c == ',') {

@@ -25,14 +25,14 @@ static size_t head_size(const struct keep *k)
 
 void keep_init(struct keep *k, uint64_t max)
 {
-	*k = (struct keep){ .max = max < SIZE_MAX / 4 ? max : SIZE_MAX / 4 };
+	*k = (struct keep) { .max = max < SIZE_MAX / 4 ? max : SIZE_MAX / 4 };
 }
 
 void keep_done(struct keep *k)
 {
 	free(k->head);
 	free(k->tail);
-	*k = (struct keep){ .max = k->max };
+	*k = (struct keep) { .max = k->max };
 }
 
 bool keep_is_truncated(const struct keep *k)

@@ -14,7 +14,7 @@
 
 #define FIELD(f) sizeof(((struct job_limits *)NULL)->f) == sizeof(uint64_t), offsetof(struct job_limits, f)
 
-/* A new limit is a field of struct job_limits and one line here.  Ceilings: a pebibyte, or what the kernel's own types hold. */
+/* A new limit is a field of struct job_limits and one line here.  Ceilings: what nobody has, so that nothing overflows. */
 const struct limit_def limit_defs[LIMIT_DEFS] = {
 	{ "memory_bytes", "bytes", LIMIT_BYTES, FIELD(memory_bytes), MIB(512), MIB(16), GIB(1048576) },
 	{ "cpu_seconds", "seconds", LIMIT_SECONDS, FIELD(cpu_ns), 0, NS_PER_MS, TIMEOUT_CEILING_NS },
@@ -29,9 +29,9 @@ const struct limit_def limit_defs[LIMIT_DEFS] = {
 
 void job_rules_init(struct job_rules *r)
 {
-	*r = (struct job_rules){
-		.timeout_ns = 60 * NS_PER_SEC, .max_timeout_ns = 3600 * NS_PER_SEC, .max_script_bytes = MIB(1)
-	};
+	*r = (struct job_rules) { .timeout_ns = 60 * NS_PER_SEC,
+				  .max_timeout_ns = 3600 * NS_PER_SEC,
+				  .max_script_bytes = MIB(1) };
 	for (size_t i = 0; i < LIMIT_DEFS; i++)
 		limit_put(&r->defaults, &limit_defs[i], limit_defs[i].initial);
 }

@@ -87,12 +87,12 @@ static void list_done(struct job_list *l)
 		free(l->items[i].body.data);
 	}
 	free(l->items);
-	*l = (struct job_list){ 0 };
+	*l = (struct job_list) { 0 };
 }
 
 int job_init(struct job *j, const struct job_rules *rules)
 {
-	*j = (struct job){ .timeout_ns = rules->timeout_ns, .limits = rules->defaults };
+	*j = (struct job) { .timeout_ns = rules->timeout_ns, .limits = rules->defaults };
 	for (size_t i = 0; i < LIMIT_DEFS; i++) /* "none" by default is still held to what the administrator allows */
 		if (limit_get(&j->limits, &limit_defs[i]) < limit_defs[i].min)
 			limit_put(&j->limits, &limit_defs[i], limit_get(&rules->max, &limit_defs[i]));
@@ -114,7 +114,7 @@ void job_done(struct job *j)
 	list_done(&j->env);
 	list_done(&j->files);
 	list_done(&j->artifacts);
-	*j = (struct job){ 0 };
+	*j = (struct job) { 0 };
 }
 
 int job_set_script(struct job *j, const struct job_rules *rules, const void *data, size_t len, struct job_error *e)
@@ -125,7 +125,8 @@ int job_set_script(struct job *j, const struct job_rules *rules, const void *dat
 	enum utf8_part part = UTF8_CHAR;
 
 	if (len == 0)
-		return job_refuse(e, "script_content", "an empty script", "1 to %" PRIu64 " bytes", rules->max_script_bytes);
+		return job_refuse(e, "script_content", "an empty script", "1 to %" PRIu64 " bytes",
+				  rules->max_script_bytes);
 	if (len > rules->max_script_bytes) {
 		(void)snprintf(given, sizeof(given), "a script of %zu bytes", len);
 		return job_refuse(e, "script_content", given, "1 to %" PRIu64 " bytes", rules->max_script_bytes);
@@ -154,7 +155,8 @@ static ssize_t control_at(const char *s)
 		size_t n = utf8_next(s + i, len - i, &part);
 		unsigned char c = (unsigned char)s[i];
 
-		if (part != UTF8_CHAR || c < 0x20 || c == 0x7f || (n == 2 && c == 0xc2 && (unsigned char)s[i + 1] < 0xa0))
+		if (part != UTF8_CHAR || c < 0x20 || c == 0x7f ||
+		    (n == 2 && c == 0xc2 && (unsigned char)s[i + 1] < 0xa0))
 			return (ssize_t)i;
 		i += n;
 	}
@@ -348,7 +350,8 @@ int job_add_env(struct job *j, const char *name, const char *value, struct job_e
 	char field[FIELD_SIZE];
 
 	if (list_has(&j->env, name))
-		return job_refuse(e, job_field_of(field, "env", name, strlen(name)), "a second value", "each name once");
+		return job_refuse(e, job_field_of(field, "env", name, strlen(name)), "a second value",
+				  "each name once");
 	return job_add_env_unique(j, name, value, e);
 }
 
@@ -395,7 +398,8 @@ int job_add_file(struct job *j, const char *name, const void *data, size_t len, 
 	char field[FIELD_SIZE];
 
 	if (list_has(&j->files, name))
-		return job_refuse(e, job_field_of(field, "files", name, strlen(name)), "a second file", "each name once");
+		return job_refuse(e, job_field_of(field, "files", name, strlen(name)), "a second file",
+				  "each name once");
 	return job_add_file_unique(j, name, data, len, e);
 }
 

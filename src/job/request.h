@@ -74,13 +74,15 @@ void job_done(struct job *j);
  * Unknown fields, duplicate keys, lone surrogates, NULs where they are not allowed, numbers that are not JSON are refused.
  * Return: 0; -EINVAL with @e filled and @ret untouched; -ENOMEM.
  */
-int job_parse(const char *json, size_t len, const struct job_rules *rules, struct job *ret, struct job_error *e) MUST_CHECK;
+int job_parse(const char *json, size_t len, const struct job_rules *rules, struct job *ret,
+	      struct job_error *e) MUST_CHECK;
 
 /*
  * The same checks field by field, for the command line; each replaces (job_set_*) or adds (job_add_*).
  * Return: 0; -EINVAL with @e filled; -ENOMEM.
  */
-int job_set_script(struct job *j, const struct job_rules *rules, const void *data, size_t len, struct job_error *e) MUST_CHECK;
+int job_set_script(struct job *j, const struct job_rules *rules, const void *data, size_t len,
+		   struct job_error *e) MUST_CHECK;
 int job_set_script_name(struct job *j, const char *name, struct job_error *e) MUST_CHECK;
 int job_set_timeout_ns(struct job *j, const struct job_rules *rules, uint64_t ns, struct job_error *e) MUST_CHECK;
 int job_set_input(struct job *j, const void *data, size_t len, struct job_error *e) MUST_CHECK;
@@ -94,7 +96,8 @@ int job_add_file(struct job *j, const char *name, const void *data, size_t len, 
 int job_add_artifact(struct job *j, const char *pattern, struct job_error *e) MUST_CHECK;
 
 /* job_set_limit() - @name as in the contract's section 4, @value in its unit (bytes, seconds, CPUs, counts) */
-int job_set_limit(struct job *j, const struct job_rules *rules, const char *name, double value, struct job_error *e) MUST_CHECK;
+int job_set_limit(struct job *j, const struct job_rules *rules, const char *name, double value,
+		  struct job_error *e) MUST_CHECK;
 
 /*
  * job_apply_profile() - what the job's environment sets for limits and mode that were not asked for

@@ -10,7 +10,7 @@
 #include "job/refuse.h"
 #include "job/request.h"
 
-#define PAGE UINT64_C(4096) /* what tmpfs counts in; with larger pages its own ENOSPC still holds the line */
+#define PAGE           UINT64_C(4096) /* what tmpfs counts in; with larger pages its own ENOSPC still holds the line */
 #define PROFILES_SHOWN 16
 
 static const struct job_profile *profile_find(const struct job_rules *rules, const char *name)
@@ -157,7 +157,8 @@ int job_check(const struct job *j, const struct job_rules *rules, struct job_err
 	int r = 0;
 
 	if (!j->script.data)
-		r = job_refuse_missing(e, "script_content", "a string of 1 to %" PRIu64 " bytes", rules->max_script_bytes);
+		r = job_refuse_missing(e, "script_content", "a string of 1 to %" PRIu64 " bytes",
+				       rules->max_script_bytes);
 	if (r == 0)
 		r = check_strings(j, e);
 	if (r == 0)

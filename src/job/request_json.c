@@ -78,7 +78,7 @@ static int need_bytes(json_t *v, const char *field, struct bytes *ret, struct jo
 	char inner[40];
 	int r;
 
-	*ret = (struct bytes){ 0 };
+	*ret = (struct bytes) { 0 };
 	if (json_is_string(v)) {
 		ret->data = json_string_value(v);
 		ret->len = json_string_length(v);
@@ -123,7 +123,8 @@ static int take_timeout(struct job *j, const struct job_rules *rules, json_t *v,
 
 	if (json_is_real(v))
 		return job_set_timeout_seconds(j, rules, json_real_value(v), e);
-	(void)snprintf(allowed, sizeof(allowed), "a number of seconds, %s", job_timeout_words(rules, words, sizeof(words)));
+	(void)snprintf(allowed, sizeof(allowed), "a number of seconds, %s",
+		       job_timeout_words(rules, words, sizeof(words)));
 	return refuse_value(e, "timeout", v, allowed);
 }
 
@@ -181,7 +182,8 @@ static int take_env(struct job *j, const struct job_rules *rules, json_t *v, str
 	(void)rules;
 	if (!json_is_object(v))
 		return refuse_value(e, "env", v, "an object of strings");
-	json_object_foreach(v, name, value) {
+	json_object_foreach(v, name, value)
+	{
 		r = need_string(value, job_field_of(field, "env", name, strlen(name)), "a string", &s, e);
 		if (r == 0)
 			r = job_add_env_unique(j, name, s, e);
@@ -201,7 +203,8 @@ static int take_files(struct job *j, const struct job_rules *rules, json_t *v, s
 	(void)rules;
 	if (!json_is_object(v))
 		return refuse_value(e, "files", v, "an object of names, each with " BLOB_WORDS);
-	json_object_foreach(v, name, value) {
+	json_object_foreach(v, name, value)
+	{
 		struct bytes b;
 
 		r = need_bytes(value, job_field_of(field, "files", name, strlen(name)), &b, e);
@@ -233,7 +236,8 @@ static int take_limits(struct job *j, const struct job_rules *rules, json_t *v, 
 
 	if (!json_is_object(v))
 		return refuse_value(e, "limits", v, "an object of numbers");
-	json_object_foreach(v, name, value) {
+	json_object_foreach(v, name, value)
+	{
 		const struct limit_def *d = limit_find(name);
 
 		if (d && !json_is_real(value)) {
@@ -285,13 +289,13 @@ static int take_output(struct job *j, const struct job_rules *rules, json_t *v, 
 }
 
 static const char *const names[] = {
-	"script_content", "script_name", "timeout", "stdin",   "args", "env",	   "files",
-	"artifacts",	  "environment", "limits",  "network", "mode", "buffered", "output",
+	"script_content", "script_name", "timeout", "stdin",   "args", "env",      "files",
+	"artifacts",      "environment", "limits",  "network", "mode", "buffered", "output",
 };
 
 static take_fn *const takers[ARRAY_LEN(names)] = {
-	take_script,	take_script_name, take_timeout, take_stdin,   take_args, take_env,	take_files,
-	take_artifacts, take_environment, take_limits,	take_network, take_mode, take_buffered, take_output,
+	take_script,    take_script_name, take_timeout, take_stdin,   take_args, take_env,      take_files,
+	take_artifacts, take_environment, take_limits,  take_network, take_mode, take_buffered, take_output,
 };
 
 static bool is_known(const char *name)
@@ -319,15 +323,14 @@ static int take_all(struct job *j, const struct job_rules *rules, json_t *root, 
 	json_t *value;
 	int r = 0;
 
-	json_object_foreach(root, name, value)
-		if (!is_known(name))
-			return refuse_unknown(name, e);
+	json_object_foreach(root, name, value) if (!is_known(name)) return refuse_unknown(name, e);
 	for (size_t i = 0; i < ARRAY_LEN(names) && r == 0; i++) {
 		value = json_object_get(root, names[i]);
 		if (value)
 			r = takers[i](j, rules, value, e);
 		else if (i == 0)
-			r = job_refuse_missing(e, names[i], "a string of 1 to %" PRIu64 " bytes", rules->max_script_bytes);
+			r = job_refuse_missing(e, names[i], "a string of 1 to %" PRIu64 " bytes",
+					       rules->max_script_bytes);
 		json_object_del(root, names[i]); /* what is copied need not be held twice */
 	}
 	return r;
@@ -354,7 +357,8 @@ static int refuse_text(const char *json, size_t len, const json_error_t *je, str
 	if (strncmp(je->text, "invalid Unicode", strlen("invalid Unicode")) == 0)
 		return job_refuse(e, field, "a lone surrogate (\\ud800 to \\udfff)", "surrogates in pairs only");
 	if (code == json_error_end_of_input_expected) {
-		(void)snprintf(given, sizeof(given), "more text behind the object (line %d, column %d)", je->line, je->column);
+		(void)snprintf(given, sizeof(given), "more text behind the object (line %d, column %d)", je->line,
+			       je->column);
 		return job_refuse(e, "request", given, "one JSON object and nothing else");
 	}
 	(void)snprintf(given, sizeof(given), "%s (line %d, column %d)",

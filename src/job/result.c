@@ -30,9 +30,10 @@ static const char *const names[STATUS_MAX] = {
 /* Until a run has told otherwise nothing is claimed about the script. */
 void result_init(struct result *r, const struct job *j)
 {
-	*r = (struct result){
-		.status = STATUS_INTERNAL_ERROR, .return_code = RETURN_CODE_NOT_RUN, .mode = j->mode, .output = j->output
-	};
+	*r = (struct result) { .status = STATUS_INTERNAL_ERROR,
+			       .return_code = RETURN_CODE_NOT_RUN,
+			       .mode = j->mode,
+			       .output = j->output };
 	r->script_name = j->script_name ? strdup(j->script_name) : NULL;
 	keep_init(&r->out, j->limits.output_bytes);
 	keep_init(&r->err, j->limits.output_bytes);
@@ -53,7 +54,7 @@ void result_done(struct result *r)
 	for (size_t i = 0; i < r->n_warnings; i++)
 		free(r->warnings[i]);
 	free(r->warnings);
-	*r = (struct result){ .status = STATUS_INTERNAL_ERROR, .return_code = RETURN_CODE_NOT_RUN };
+	*r = (struct result) { .status = STATUS_INTERNAL_ERROR, .return_code = RETURN_CODE_NOT_RUN };
 }
 
 static int PRINTF_LIKE(2, 0) format(char **ret, const char *fmt, va_list ap)

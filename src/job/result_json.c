@@ -133,7 +133,8 @@ static void put_artifacts(struct writer *w, const struct result *r)
 
 		put(w, "%s{\"name\": ", i ? ", " : "");
 		put_string(w, a->name);
-		put(w, ", \"size\": %" PRIu64 ", \"media_type\": \"%s\", ", a->size, media_type(a->name ? a->name : ""));
+		put(w, ", \"size\": %" PRIu64 ", \"media_type\": \"%s\", ", a->size,
+		    media_type(a->name ? a->name : ""));
 		if (a->left_out) {
 			put(w, "\"left_out\": ");
 			put_string(w, a->left_out);

@@ -57,7 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (r < 0)
 		check_refusal(&e, "f.ini:");
 	else
-		must(conf_parse(&c, text, size - 1, "f.ini", is_trusted, &e) == 0); /* laid over itself it is fine again */
+		must(conf_parse(&c, text, size - 1, "f.ini", is_trusted, &e) ==
+		     0); /* laid over itself it is fine again */
 	check_values(&c);
 	if (conf_check(&c, &e) < 0)
 		check_refusal(&e, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a request.  A refusal must say why, as valid JSON; what is taken must keep its promises, and a result made
- * from the same bytes must be valid JSON.
+ * Any bytes as a request.  A refusal must say why, as valid JSON; what is taken must keep its promises, and a result
+ * made from the same bytes must be valid JSON.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -75,7 +75,7 @@ static void add_artifacts(struct result *r, const struct job *j, const char *dat
 		if (i % 2)
 			a->left_out = strndup(data, size);
 		else
-			a->body = (struct job_blob){ .data = strndup(data, size), .len = strnlen(data, size) };
+			a->body = (struct job_blob) { .data = strndup(data, size), .len = strnlen(data, size) };
 	}
 }
 

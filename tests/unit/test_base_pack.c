@@ -150,7 +150,7 @@ static void test_impossible_size(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),	     cmocka_unit_test(test_empty_block),
+		cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_empty_block),
 		cmocka_unit_test(test_every_cut_is_refused), cmocka_unit_test(test_false_lengths),
 		cmocka_unit_test(test_name_with_nul_inside), cmocka_unit_test(test_impossible_size),
 	};

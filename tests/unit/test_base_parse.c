@@ -63,7 +63,8 @@ static void test_range(void **state)
 
 static void test_size(void **state)
 {
-	static const char *const bad[] = { "", "k", "1.", ".5k", "1.5", "1 k", "1kk", "-1k", "1e3", "1.5.5k", "1p", "mib" };
+	static const char *const bad[] = { "",    "k",   "1.",  ".5k",    "1.5", "1 k",
+					   "1kk", "-1k", "1e3", "1.5.5k", "1p",  "mib" };
 
 	(void)state;
 	gives(parse_size, "0", 0);
@@ -175,9 +176,9 @@ static void test_utf8_parts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_u64),	 cmocka_unit_test(test_range), cmocka_unit_test(test_size),
-		cmocka_unit_test(test_duration), cmocka_unit_test(test_milli), cmocka_unit_test(test_bool),
-		cmocka_unit_test(test_utf8),	 cmocka_unit_test(test_utf8_parts),
+		cmocka_unit_test(test_u64),      cmocka_unit_test(test_range),      cmocka_unit_test(test_size),
+		cmocka_unit_test(test_duration), cmocka_unit_test(test_milli),      cmocka_unit_test(test_bool),
+		cmocka_unit_test(test_utf8),     cmocka_unit_test(test_utf8_parts),
 	};
 
 	return cmocka_run_group_tests_name("base/parse", tests, NULL, NULL);

@@ -77,10 +77,13 @@ static void test_everything(void **state)
 	const struct conf_environment *v;
 	struct err e;
 
-	takes(c, "\xef\xbb\xbf# a comment\r\n[limits]\r\nmemory_bytes = 256m ; as ever\r\nmax_memory_bytes: 1.5g\r\ncpu_seconds = 10\n"
-		 "cpus = 0.5\nprocesses=5\nmax_processes = none\ntimeout = 2m\nmax_timeout = 1h\nmax_script_bytes = 64k\n\n"
+	takes(c, "\xef\xbb\xbf# a comment\r\n[limits]\r\nmemory_bytes = 256m ; as ever\r\nmax_memory_bytes: "
+		 "1.5g\r\ncpu_seconds = 10\n"
+		 "cpus = 0.5\nprocesses=5\nmax_processes = none\ntimeout = 2m\nmax_timeout = 1h\nmax_script_bytes = "
+		 "64k\n\n"
 		 "[environment sci]\npython = /opt/sci/bin/python\npaths = /opt/data:/srv/models\n  /opt/more\n"
-		 "env.OMP_NUM_THREADS = 1\nenv.X = a = b\npreload = json, re\n\tnumpy.linalg\nmode = warm\ndisk_bytes = 1g\n"
+		 "env.OMP_NUM_THREADS = 1\nenv.X = a = b\npreload = json, re\n\tnumpy.linalg\nmode = warm\ndisk_bytes "
+		 "= 1g\n"
 		 "[environment default]\npython = /usr/bin/python3.11\n"
 		 "[screen]\nreport = ctypes, os.system\nreject = \n  ; within a list\n  subprocess\n"
 		 "[protect]\nrequire = cgroup, landlock\nallow_missing = landlock\n");
@@ -148,13 +151,19 @@ static void test_set_refusals(void **state)
 	struct err e = { 0 };
 
 	assert_int_equal(conf_set(c, "limits", "memory_bytes", "5q", "CLOCHE_LIMITS_MEMORY_BYTES", true, &e), -EINVAL);
-	assert_string_equal(e.msg, "CLOCHE_LIMITS_MEMORY_BYTES: limits.memory_bytes: \"5q\" is not allowed: a whole number, at least "
-				   "16777216, at most 1125899906842624 bytes");
+	assert_string_equal(
+		e.msg,
+		"CLOCHE_LIMITS_MEMORY_BYTES: limits.memory_bytes: \"5q\" is not allowed: a whole number, at least "
+		"16777216, at most 1125899906842624 bytes");
 	assert_int_equal(conf_set(c, "limits", "max_cpus", "1", "flag", false, &e), -EINVAL);
-	assert_string_equal(e.msg, "flag: limits.max_cpus: \"1\" is not allowed: maxima are set by the administrator's configuration "
-				   "alone");
+	assert_string_equal(
+		e.msg,
+		"flag: limits.max_cpus: \"1\" is not allowed: maxima are set by the administrator's configuration "
+		"alone");
 	assert_int_equal(conf_set(c, "nope", "a", "b", "flag", true, &e), -EINVAL);
-	assert_string_equal(e.msg, "flag: [nope] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
+	assert_string_equal(
+		e.msg,
+		"flag: [nope] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
 	assert_int_equal(c->n_environments, 1);
 }
 
@@ -162,16 +171,19 @@ static void test_refusals(void **state)
 {
 	struct conf *c = *state;
 
-	refuses(c, "[limits]\n\nmemory_bytes = 1k\n", "t.ini:3: limits.memory_bytes: \"1k\" is not allowed: a whole number, at least "
-						      "16777216, at most 1125899906842624 bytes");
+	refuses(c, "[limits]\n\nmemory_bytes = 1k\n",
+		"t.ini:3: limits.memory_bytes: \"1k\" is not allowed: a whole number, at least "
+		"16777216, at most 1125899906842624 bytes");
 	refuses(c, "[limits]\nmemory_byte = 1g\n",
 		"t.ini:2: limits.memory_byte is an unknown setting: the nearest known one is memory_bytes");
 	refuses(c, "[limits]\nmax_proceses = 1\n",
 		"t.ini:2: limits.max_proceses is an unknown setting: the nearest known one is max_processes");
 	refuses(c, "[limits]\nprocesses = none\n",
-		"t.ini:2: limits.processes: \"none\" is not allowed: a whole number, at least 1, at most 4194304 processes");
-	refuses(c, "[limits]\ntimeout = 0\n", "t.ini:2: limits.timeout: \"0\" is not allowed: a time like 10, 1.5, 250ms, 2m or 1h, "
-					      "more than 0, at most 100000000 seconds");
+		"t.ini:2: limits.processes: \"none\" is not allowed: a whole number, at least 1, at most 4194304 "
+		"processes");
+	refuses(c, "[limits]\ntimeout = 0\n",
+		"t.ini:2: limits.timeout: \"0\" is not allowed: a time like 10, 1.5, 250ms, 2m or 1h, "
+		"more than 0, at most 100000000 seconds");
 	refuses(c, "[limits]\nmax_script_bytes = 1g\n",
 		"t.ini:2: limits.max_script_bytes: \"1g\" is not allowed: at least 1, at most 67108864 bytes");
 	refuses(c, "[limits]\ncpus = 1\nprocesses = 2\ncpus = 1\n",
@@ -183,14 +195,17 @@ static void test_refusals(void **state)
 	refuses(c, "[screen]\n report = a\n reject = b\n",
 		"t.ini:3: screen.report: \"reject = b\" is not allowed: names of modules and calls");
 	refuses(c, "[screen]\nignore = a\n", "t.ini:2: screen.ignore is an unknown setting: known are report, reject");
-	refuses(c, "[protect]\nrequire = Cgroup!\n", "t.ini:2: protect.require: \"Cgroup!\" is not allowed: names of protections");
+	refuses(c, "[protect]\nrequire = Cgroup!\n",
+		"t.ini:2: protect.require: \"Cgroup!\" is not allowed: names of protections");
 	refuses(c, "[environment x]\npython = python3\n",
 		"t.ini:2: environment x.python: \"python3\" is not allowed: the absolute path of an interpreter");
 	refuses(c, "[environment x]\npaths = /a:b\n",
 		"t.ini:2: environment x.paths: \"/a:b\" is not allowed: absolute paths with \":\" between them");
-	refuses(c, "[environment x]\nmode = hot\n", "t.ini:2: environment x.mode: \"hot\" is not allowed: auto, warm or cold");
-	refuses(c, "[environment x]\nenv.1 = a\n", "t.ini:2: environment x.env.1: \"a\" is not allowed: env.NAME with a name of "
-						   "letters, digits and \"_\", not beginning with a digit");
+	refuses(c, "[environment x]\nmode = hot\n",
+		"t.ini:2: environment x.mode: \"hot\" is not allowed: auto, warm or cold");
+	refuses(c, "[environment x]\nenv.1 = a\n",
+		"t.ini:2: environment x.env.1: \"a\" is not allowed: env.NAME with a name of "
+		"letters, digits and \"_\", not beginning with a digit");
 	refuses(c, "[environment x]\nmemory = 1g\n",
 		"t.ini:2: environment x.memory is an unknown setting: the nearest known one is memory_bytes");
 }
@@ -201,13 +216,17 @@ static void test_form(void **state)
 	char text[600];
 	struct err e;
 
-	refuses(c, "cpus = 1\n", "t.ini:1: [] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
-	refuses(c, "[limit]\n", "t.ini:1: [limit] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
-	refuses(c, "\n [limit]\n", "t.ini:2: [limit] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
+	refuses(c, "cpus = 1\n",
+		"t.ini:1: [] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
+	refuses(c, "[limit]\n",
+		"t.ini:1: [limit] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
+	refuses(c, "\n [limit]\n",
+		"t.ini:2: [limit] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
 	refuses(c, "[limits\n", "t.ini:1: a section is [NAME] alone on its line");
 	refuses(c, "[limits] cpus = 1\n", "t.ini:1: a section is [NAME] alone on its line");
-	refuses(c, "[environment a/b]\n", "t.ini:1: [environment a/b] is not allowed: an environment's name is 1 to 32 of A-Z, a-z, 0-9, "
-					  "\".\", \"_\", \"-\", not beginning with \".\" or \"-\"");
+	refuses(c, "[environment a/b]\n",
+		"t.ini:1: [environment a/b] is not allowed: an environment's name is 1 to 32 of A-Z, a-z, 0-9, "
+		"\".\", \"_\", \"-\", not beginning with \".\" or \"-\"");
 	refuses(c, "[limits]\ncpus\n", "t.ini:2: neither a [section] nor NAME = VALUE");
 	refuses(c, "[environment x]\nenv.A23456789012345678901234567890123456789012345678 = a\n",
 		"t.ini:2: a setting's name has at most 49 bytes");
@@ -228,9 +247,11 @@ static void test_untrusted(void **state)
 	struct conf *c = *state;
 
 	refuses_as(c, "[limits]\ncpus = 1\nmax_timeout = 1h\n", false,
-		   "t.ini:3: limits.max_timeout: \"1h\" is not allowed: maxima are set by the administrator's configuration alone");
+		   "t.ini:3: limits.max_timeout: \"1h\" is not allowed: maxima are set by the administrator's "
+		   "configuration alone");
 	refuses_as(c, "[limits]\nmax_script_bytes = 5\n", false,
-		   "t.ini:2: limits.max_script_bytes: \"5\" is not allowed: maxima are set by the administrator's configuration alone");
+		   "t.ini:2: limits.max_script_bytes: \"5\" is not allowed: maxima are set by the administrator's "
+		   "configuration alone");
 	assert_int_equal(c->rules.defaults.cpu_milli, 1000);
 }
 
@@ -257,8 +278,8 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_defaults), T(test_everything), T(test_layers),	 T(test_set_refusals),
-		T(test_refusals), T(test_form),	      T(test_untrusted), T(test_check),
+		T(test_defaults), T(test_everything), T(test_layers),    T(test_set_refusals),
+		T(test_refusals), T(test_form),       T(test_untrusted), T(test_check),
 	};
 
 	return cmocka_run_group_tests_name("job/conf", tests, NULL, NULL);

@@ -104,8 +104,9 @@ static void test_flood(void **state)
 	assert_non_null(mark);
 	assert_int_equal(sscanf(mark, "[... %llu bytes left out ...]", &out), 1);
 	assert_int_equal(mark - bytes, 5001);
-	assert_int_equal(n - (strlen("[... ") + strlen(" bytes left out ...]") + (size_t)snprintf(NULL, 0, "%llu", out)) + out,
-			 k.total);
+	assert_int_equal(
+		n - (strlen("[... ") + strlen(" bytes left out ...]") + (size_t)snprintf(NULL, 0, "%llu", out)) + out,
+		k.total);
 	free(bytes);
 	keep_done(&k);
 }

@@ -162,8 +162,9 @@ static void test_limit_by_name(void **state)
 	assert_int_equal(job_set_limit(&f->j, &f->rules, "cpu_seconds", 0.1, &f->e), 0);
 	assert_int_equal(f->j.limits.cpu_ns, 100000000); /* no trace of how a double holds 0.1 */
 	assert_int_equal(job_set_limit(&f->j, &f->rules, "proceses", 1, &f->e), -EINVAL);
-	assert_string_equal(f->e.message,
-			    "limits[\"proceses\"]: an unknown limit is not allowed: the nearest known one is processes");
+	assert_string_equal(
+		f->e.message,
+		"limits[\"proceses\"]: an unknown limit is not allowed: the nearest known one is processes");
 	assert_int_equal(job_set_limit(&f->j, &f->rules, "processes", 0.0 / 1.0, &f->e), -EINVAL);
 	assert_int_equal(job_set_limit(&f->j, &f->rules, "processes", strtod("nan", NULL), &f->e), -EINVAL);
 	assert_int_equal(job_set_limit(&f->j, &f->rules, "processes", strtod("inf", NULL), &f->e), -EINVAL);
@@ -265,10 +266,9 @@ static void test_cut_at_characters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_script_bytes),	 T(test_script_name_not_utf8), T(test_timeout_ns),
-		T(test_input_size),	 T(test_long_strings),	       T(test_names_once),
-		T(test_path_lengths),	 T(test_limit_by_name),	       T(test_choices),
-		T(test_check_needs_a_script), T(test_check_tree),      T(test_error_object),
+		T(test_script_bytes),      T(test_script_name_not_utf8), T(test_timeout_ns),   T(test_input_size),
+		T(test_long_strings),      T(test_names_once),           T(test_path_lengths), T(test_limit_by_name),
+		T(test_choices),           T(test_check_needs_a_script), T(test_check_tree),   T(test_error_object),
 		T(test_cut_at_characters),
 	};
 

@@ -17,7 +17,7 @@
 
 static struct job the_job(uint64_t output_bytes)
 {
-	struct job j = { .script_name = (char *)(uintptr_t)"s.py", .mode = JOB_MODE_COLD };
+	struct job j = { .script_name = (char *)(uintptr_t) "s.py", .mode = JOB_MODE_COLD };
 
 	j.limits.output_bytes = output_bytes;
 	return j;
@@ -65,13 +65,15 @@ static void test_whole_object(void **state)
 	assert_int_equal(result_set_message(&r, "exited with %d", 1), 0);
 	text = result_write(&r);
 	assert_non_null(text);
-	assert_string_equal(text,
-			    "{\"stdout\": \"Hello from Python!\\n\", \"stderr\": \"\", \"return_code\": 1, \"execution_time\": 0.015, "
-			    "\"status\": \"error\", \"message\": \"exited with 1\", \"signal\": null, \"script_name\": \"s.py\", "
-			    "\"run_id\": \"0123456789abcdef0123456789abcdef\", \"mode\": \"cold\", \"cpu_time\": 10.0, "
-			    "\"peak_memory_bytes\": null, \"queue_time\": 0.0, \"stdout_bytes\": 19, \"stderr_bytes\": 0, "
-			    "\"stdout_truncated\": false, \"stderr_truncated\": false, \"stdout_encoding_errors\": false, "
-			    "\"stderr_encoding_errors\": false, \"artifacts\": [], \"denials\": null, \"warnings\": []}");
+	assert_string_equal(
+		text,
+		"{\"stdout\": \"Hello from Python!\\n\", \"stderr\": \"\", \"return_code\": 1, \"execution_time\": "
+		"0.015, "
+		"\"status\": \"error\", \"message\": \"exited with 1\", \"signal\": null, \"script_name\": \"s.py\", "
+		"\"run_id\": \"0123456789abcdef0123456789abcdef\", \"mode\": \"cold\", \"cpu_time\": 10.0, "
+		"\"peak_memory_bytes\": null, \"queue_time\": 0.0, \"stdout_bytes\": 19, \"stderr_bytes\": 0, "
+		"\"stdout_truncated\": false, \"stderr_truncated\": false, \"stdout_encoding_errors\": false, "
+		"\"stderr_encoding_errors\": false, \"artifacts\": [], \"denials\": null, \"warnings\": []}");
 	free(text);
 	result_done(&r);
 	result_done(&r); /* twice is harmless */
@@ -160,10 +162,10 @@ static void add_artifact(struct result *r, const char *name, const char *data, c
 {
 	struct artifact *a = &r->artifacts[r->n_artifacts++];
 
-	*a = (struct artifact){ .name = strdup(name), .size = strlen(data) };
+	*a = (struct artifact) { .name = strdup(name), .size = strlen(data) };
 	a->left_out = left_out ? strdup(left_out) : NULL;
 	if (!left_out)
-		a->body = (struct job_blob){ .data = strdup(data), .len = strlen(data) };
+		a->body = (struct job_blob) { .data = strdup(data), .len = strlen(data) };
 }
 
 static void artifact_is(json_t *list, size_t i, const char *name, const char *type, const char *base64)

@@ -26,7 +26,7 @@ static void shows(const char *in, size_t len, const char *expected, bool has_err
 }
 
 #define SHOWS(in, out, errors) shows(in, sizeof(in) - 1, out, errors)
-#define R		       "\xef\xbf\xbd"
+#define R                      "\xef\xbf\xbd"
 
 /* Expected values are what Python's bytes.decode("utf-8", "replace") gives. */
 static void test_replacement(void **state)
@@ -36,9 +36,13 @@ static void test_replacement(void **state)
 	SHOWS("plain", "plain", false);
 	SHOWS("\xe2\x82\xac", "\xe2\x82\xac", false);
 	SHOWS(R, R, false); /* a real U+FFFD is no error */
-	SHOWS("a\xff" "b", "a" R "b", true);
+	SHOWS("a\xff"
+	      "b",
+	      "a" R "b", true);
 	SHOWS("\xe2\x82", R, true);
-	SHOWS("\xe2\x82" "x", R "x", true);
+	SHOWS("\xe2\x82"
+	      "x",
+	      R "x", true);
 	SHOWS("\xf0\x9f\x98\xe2\x82\xac", R "\xe2\x82\xac", true);
 	SHOWS("\xc0\x80", R R, true);
 	SHOWS("\xed\xa0\x80", R R R, true);
@@ -64,8 +68,14 @@ static void test_nul_is_kept(void **state)
 static void test_base64_vectors(void **state)
 {
 	static const char *const vectors[][2] = {
-		{ "", "" },	    { "f", "Zg==" },	   { "fo", "Zm8=" },	    { "foo", "Zm9v" },
-		{ "foob", "Zm9vYg==" }, { "fooba", "Zm9vYmE=" }, { "foobar", "Zm9vYmFy" }, { "\xfb\xff\xfe", "+//+" },
+		{ "", "" },
+		{ "f", "Zg==" },
+		{ "fo", "Zm8=" },
+		{ "foo", "Zm9v" },
+		{ "foob", "Zm9vYg==" },
+		{ "fooba", "Zm9vYmE=" },
+		{ "foobar", "Zm9vYmFy" },
+		{ "\xfb\xff\xfe", "+//+" },
 	};
 
 	(void)state;
@@ -108,9 +118,9 @@ static void test_base64_every_byte(void **state)
 static void test_base64_is_strict(void **state)
 {
 	static const char *const bad[] = {
-		"Z",	   "Zg",       "Zg=",	   "Zg===",  "=",    "==",   "====",  "Z===",	 "Zh==",
-		"Zm9=",	   "Zm9v\n",   " Zm9v",	   "Zm 9",   "Zm9-", "Zm9_", "Zg==Zg==", "Zg=v", "Z=9v",
-		"Zm9v====", "\xc3\xa9Zg", "Zm9v\nYmF", "=m9v",
+		"Z",    "Zg",   "Zg=",      "Zg===",      "=",         "==",   "====", "Z===",
+		"Zh==", "Zm9=", "Zm9v\n",   " Zm9v",      "Zm 9",      "Zm9-", "Zm9_", "Zg==Zg==",
+		"Zg=v", "Z=9v", "Zm9v====", "\xc3\xa9Zg", "Zm9v\nYmF", "=m9v",
 	};
 	char *data = NULL;
 	size_t len = 77;
@@ -127,8 +137,8 @@ static void test_base64_is_strict(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_replacement),	  cmocka_unit_test(test_nul_is_kept),
-		cmocka_unit_test(test_base64_vectors),	  cmocka_unit_test(test_base64_every_byte),
+		cmocka_unit_test(test_replacement),      cmocka_unit_test(test_nul_is_kept),
+		cmocka_unit_test(test_base64_vectors),   cmocka_unit_test(test_base64_every_byte),
 		cmocka_unit_test(test_base64_is_strict),
 	};
 
