@@ -200,6 +200,7 @@ int conf_parse(struct conf *c, const char *text, size_t len, const char *source,
 	return r < 0 ? err_set(e, ERR_HOST, ENOMEM, "%s", source) : 0;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): each of the seven is a word of the setting or of its message */
 int conf_set(struct conf *c, const char *section, const char *key, const char *value, const char *source,
 	     bool is_trusted, struct err *e)
 {

@@ -50,7 +50,8 @@ static int refuse_value(struct job_error *e, const char *field, json_t *v, const
 {
 	char given[GIVEN_SIZE];
 
-	return job_refuse(e, field, show(v, given, sizeof(given)), "%s", allowed);
+	(void)job_refuse(e, field, show(v, given, sizeof(given)), "%s", allowed);
+	return -EINVAL; /* by name, so that static analysis follows it */
 }
 
 /* need_string() - @v is a string that C can hold: no NUL inside */
@@ -58,8 +59,10 @@ static int need_string(json_t *v, const char *field, const char *allowed, const 
 {
 	if (!json_is_string(v))
 		return refuse_value(e, field, v, allowed);
-	if (strlen(json_string_value(v)) != json_string_length(v))
-		return job_refuse(e, field, "a NUL character", "%s, without NUL (\\u0000)", allowed);
+	if (strlen(json_string_value(v)) != json_string_length(v)) {
+		(void)job_refuse(e, field, "a NUL character", "%s, without NUL (\\u0000)", allowed);
+		return -EINVAL;
+	}
 	*ret = json_string_value(v);
 	return 0;
 }
@@ -393,7 +396,7 @@ int job_parse(const char *json, size_t len, const struct job_rules *rules, struc
 	struct job j = { 0 };
 	int r = load(json, len, &root, e);
 
-	if (r == 0 && !json_is_object(root))
+	if (r == 0 && root && !json_is_object(root))
 		r = refuse_value(e, "request", root, "one JSON object");
 	if (r == 0)
 		r = job_init(&j, rules);

@@ -83,8 +83,7 @@ static int sextet(char c)
 	return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* quad() - four characters to 3 - @pad bytes; bits that padding leaves over must be 0, so that each value has one form
- */
+/* quad() - four characters to 3 - @pad bytes; bits that padding leaves over must be 0: each value has one form */
 static int quad(const char *s, size_t pad, unsigned char *out)
 {
 	uint32_t v = 0;
