@@ -57,7 +57,7 @@ int fd_memfd(const char *name, const void *data, size_t len) MUST_CHECK;
 int fd_map_sealed(int fd, const char **ret, size_t *ret_len) MUST_CHECK;
 
 /* fd_send() - one SEQPACKET message with up to FD_MAX_PASSED descriptors; retries EINTR.  Return: 0 or -errno */
-int fd_send(int sock, const void *data, size_t len, const int *fds, size_t n_fds) MUST_CHECK;
+int fd_send(int sock, const void *data, size_t len, const int *fds, size_t n_fds);
 
 /*
  * fd_recv() - one SEQPACKET message; received descriptors are CLOEXEC and belong to the caller
@@ -69,4 +69,4 @@ int fd_send(int sock, const void *data, size_t len, const int *fds, size_t n_fds
 ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t *ret_n_fds) MUST_CHECK;
 
 /* fd_cloexec() - set or clear FD_CLOEXEC.  Return: 0 or -errno */
-int fd_cloexec(int fd, bool on) MUST_CHECK;
+int fd_cloexec(int fd, bool on);

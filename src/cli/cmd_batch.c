@@ -232,7 +232,7 @@ static void turn(struct batch *b, bool wants_input)
 	for (size_t i = 0; i < b->n_slots; i++) {
 		const struct run *run = b->slots[i].run;
 
-		p[AT_SLOTS + i] = (struct pollfd){ .fd = run ? run_fd(run) : -1, .events = POLLIN };
+		p[AT_SLOTS + i] = (struct pollfd){ .fd = run ? run_fd(run) : -1, .events = run ? run_events(run) : 0 };
 	}
 	if (poll(p, (nfds_t)(AT_SLOTS + b->n_slots), -1) < 0)
 		return;

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "job/request.h"
@@ -79,8 +80,9 @@ struct run_hooks {
  */
 int run_start(struct supervisor *s, const struct job *j, bool is_streamed, const struct run_hooks *hooks, struct run **ret, struct err *e) MUST_CHECK;
 
-/* run_fd() - poll it for POLLIN, then call run_step() */
+/* run_fd(), run_events() - poll it for these events, then call run_step() */
 int run_fd(const struct run *r);
+short run_events(const struct run *r);
 
 /* run_step() - take what has arrived, without blocking.  Return: 0 go on, 1 done, -errno (the run is lost: still call run_finish()) */
 int run_step(struct run *r, struct err *e) MUST_CHECK;

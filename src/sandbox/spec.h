@@ -26,8 +26,6 @@ enum sandbox_pack {
 	SANDBOX_ARG,      /* data: one of argv, argv[0] first */
 	SANDBOX_ENV,      /* data: "K=V" */
 	SANDBOX_ARTIFACT, /* data: a glob pattern below /tmp */
-	SANDBOX_SCREEN,   /* data: the screening program's text (argv of python -c) */
-	SANDBOX_RULE,     /* name: "report" or "reject"; data: what it names */
 };
 
 /* Slots number the sandboxes of one supervisor that live at the same time. */

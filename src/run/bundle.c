@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job's bodies, packed for the supervisor: what is executed, with which arguments, environment and files. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/pack.h"
+#include "run/front.h"
+#include "screen_text.h"
+
+struct bundle {
+	struct pack pack;
+	bool has_failed;
+};
+
+static void put(struct bundle *b, uint32_t kind, const char *name, const void *data, size_t len)
+{
+	if (!b->has_failed && pack_add(&b->pack, kind, name, data, len) < 0)
+		b->has_failed = true;
+}
+
+static void put_text(struct bundle *b, uint32_t kind, const char *text)
+{
+	put(b, kind, NULL, text, strlen(text));
+}
+
+static int seal(struct bundle *b, struct err *e)
+{
+	int fd = b->has_failed ? -ENOMEM : fd_memfd("bundle", b->pack.data, b->pack.len);
+
+	pack_done(&b->pack);
+	return fd < 0 ? err_set(e, ERR_HOST, -fd, "pack the job") : fd;
+}
+
+/* NAME=... is set by the caller, by the environment's configuration, or (last) by us. */
+static bool is_set(const struct job *j, const struct front_environment *env, const char *text)
+{
+	size_t len = strcspn(text, "=");
+
+	for (size_t i = 0; i < j->env.n; i++) {
+		if (strncmp(j->env.items[i].name, text, len) == 0 && j->env.items[i].name[len] == '\0')
+			return true;
+	}
+	for (size_t i = 0; env->env[i]; i++) {
+		if (env->env[i] != text && strncmp(env->env[i], text, len + 1) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void put_ours(struct bundle *b, const struct job *j, const struct front_environment *env, const char *text)
+{
+	if (!is_set(j, env, text))
+		put_text(b, SANDBOX_ENV, text);
+}
+
+/* The clean environment: nothing of the host's. */
+static void put_environment(struct bundle *b, const struct job *j, const struct front_environment *env)
+{
+	static const char *const fixed[] = {
+		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp", "USER=sandbox", "LOGNAME=sandbox", "LANG=C.UTF-8",
+		"LC_ALL=C.UTF-8", "TZ=UTC", "MPLBACKEND=Agg",
+	};
+	static const char *const threads[] = { "PYTHON_CPU_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+					       "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS" };
+	char text[64];
+
+	for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
+		put_ours(b, j, env, fixed[i]);
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+		(void)snprintf(text, sizeof(text), "%s=%u", threads[i], (j->limits.cpu_milli + 999) / 1000);
+		put_ours(b, j, env, text);
+	}
+	if (!j->is_buffered)
+		put_ours(b, j, env, "PYTHONUNBUFFERED=1");
+	for (size_t i = 0; env->env[i]; i++) {
+		if (!is_set(j, env, env->env[i]))
+			put_text(b, SANDBOX_ENV, env->env[i]);
+	}
+	for (size_t i = 0; i < j->env.n; i++) {
+		const struct job_named *v = &j->env.items[i];
+		size_t len = strlen(v->name) + 1 + v->body.len;
+		char *both = malloc(len + 1);
+
+		if (!both) {
+			b->has_failed = true;
+			return;
+		}
+		(void)snprintf(both, len + 1, "%s=", v->name);
+		memcpy(both + strlen(v->name) + 1, v->body.data, v->body.len);
+		put(b, SANDBOX_ENV, NULL, both, len);
+		free(both);
+	}
+}
+
+int bundle_job(const struct job *j, const struct front_environment *env, struct err *e)
+{
+	struct bundle b = { .has_failed = false };
+	char path[300];
+
+	(void)snprintf(path, sizeof(path), "/tmp/%s", j->script_name);
+	put_text(&b, SANDBOX_EXEC, env->python);
+	put_text(&b, SANDBOX_ARG, env->python); /* as the shell does it: sys.executable and a venv are found by it */
+	put_text(&b, SANDBOX_ARG, path);
+	for (size_t i = 0; i < j->args.n; i++)
+		put(&b, SANDBOX_ARG, NULL, j->args.items[i].body.data, j->args.items[i].body.len);
+	put_environment(&b, j, env);
+	put(&b, SANDBOX_FILE, j->script_name, j->script.data, j->script.len);
+	for (size_t i = 0; i < j->files.n; i++)
+		put(&b, SANDBOX_FILE, j->files.items[i].name, j->files.items[i].body.data, j->files.items[i].body.len);
+	for (size_t i = 0; i < j->artifacts.n; i++)
+		put(&b, SANDBOX_ARTIFACT, NULL, j->artifacts.items[i].body.data, j->artifacts.items[i].body.len);
+	return seal(&b, e);
+}
+
+int bundle_screen(const struct supervisor *s, const struct front_environment *env, struct err *e)
+{
+	static const char *const args[] = { "-I", "-S", "-c" };
+	struct bundle b = { .has_failed = false };
+
+	put_text(&b, SANDBOX_EXEC, env->python);
+	put_text(&b, SANDBOX_ARG, env->python);
+	for (size_t i = 0; i < ARRAY_LEN(args); i++)
+		put_text(&b, SANDBOX_ARG, args[i]);
+	put_text(&b, SANDBOX_ARG, screen_text);
+	for (size_t i = 0; i < s->n_screen; i++)
+		put_text(&b, SANDBOX_ARG, s->screen[i]);
+	put_text(&b, SANDBOX_ENV, "LC_ALL=C.UTF-8");
+	return seal(&b, e);
+}

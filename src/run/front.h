@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <sys/types.h>
+
+#include "job/artifacts.h"
+#include "run/run.h"
+#include "run/wire.h"
+
+/* The front's half, shared by its files: spawn.c (the supervisor), bundle.c (bodies), run.c (a run), verdict.c (its words). */
+
+struct supervisor {
+	pid_t pid;
+	int control; /* owned */
+	bool is_ready;
+	bool has_failed;
+	struct err err; /* when it has */
+	struct wall_report walls[WALL_REPORTS_MAX];
+	size_t n_walls;
+	struct front_environment {
+		char *name;
+		char *python;
+		char **env; /* NULL-terminated */
+	} *environments; /* owned */
+	size_t n_environments;
+	char **screen; /* owned; "reject:..." first, then "report:..."; NULL-terminated */
+	size_t n_reject;
+	size_t n_screen;
+};
+
+/* supervisor_hear() - take what has come on the control socket; @wait: until it is ready or has failed */
+void supervisor_hear(struct supervisor *s, bool wait);
+
+struct run {
+	struct supervisor *s;
+	const struct job *job; /* borrowed */
+	struct run_hooks hooks;
+	int channel; /* owned */
+	bool is_streamed;
+	bool is_input_over;
+	size_t input_sent;
+	bool is_done;
+	bool is_lost;
+	bool is_cancel_asked;
+	struct err err;
+	struct result result;
+	struct wire_outcome outcome;
+	struct artifacts_reader artifacts;
+	char findings[8192]; /* of the screen, hostile */
+	size_t findings_len;
+};
+
+/* python_paths() - the folders that an interpreter needs beyond /usr (a venv, its base, a pyenv version), absolute */
+#define PYTHON_PATHS_MAX 8
+struct python_paths {
+	char *path[PYTHON_PATHS_MAX]; /* owned */
+	size_t n;
+};
+int python_paths(const char *python, struct python_paths *ret, struct err *e) MUST_CHECK;
+void python_paths_done(struct python_paths *p);
+
+/* bundle_job() - the memfd of a job: files, argv, environment, artifact patterns.  Return: the descriptor or -errno with @e */
+int bundle_job(const struct job *j, const struct front_environment *env, struct err *e) MUST_CHECK;
+
+/* bundle_screen() - the memfd of its screen.  Return: the descriptor or -errno with @e */
+int bundle_screen(const struct supervisor *s, const struct front_environment *env, struct err *e) MUST_CHECK;
+
+/* verdict_make() - the outcome's facts into the result's words.  Return: 0 or -ENOMEM */
+int verdict_make(struct run *r) MUST_CHECK;

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/look.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define SAMPLE_NS   (20 * NS_PER_MS)
+#define LOOK_MIN_NS (5 * NS_PER_MS)
+
+uint64_t look_usage_ns(const struct rusage *u)
+{
+	return (uint64_t)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) * NS_PER_SEC +
+	       (uint64_t)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) * 1000;
+}
+
+static int arm(struct work *w, uint64_t ns)
+{
+	struct itimerspec t = { .it_value = { .tv_sec = (time_t)(ns / NS_PER_SEC), .tv_nsec = (long)(ns % NS_PER_SEC) } };
+
+	if (timerfd_settime(w->look, 0, &t, NULL) < 0)
+		return -errno;
+	return watch_set(w->s, &w->watch[WATCH_LOOK], w->look, EPOLLIN);
+}
+
+/* The next look: what is left of the CPU time can't be used up sooner than all allowed CPUs could do it. */
+static int arm_next(struct work *w, uint64_t used_ns)
+{
+	uint64_t ns = 0;
+
+	if (w->job.spec.cpu_ns) {
+		ns = (w->job.spec.cpu_ns - used_ns) * 1000 / w->job.spec.cpu_milli;
+		if (ns < LOOK_MIN_NS)
+			ns = LOOK_MIN_NS;
+	}
+	if (sandbox_is_sampled(&w->box) && w->box.has_proc && (ns == 0 || ns > SAMPLE_NS))
+		ns = SAMPLE_NS;
+	return ns ? arm(w, ns) : 0;
+}
+
+int look_start(struct work *w)
+{
+	if (w->box.cgroup.oom_fd >= 0) {
+		int r = watch_set(w->s, &w->watch[WATCH_OOM], w->box.cgroup.oom_fd, w->box.cgroup.oom_events);
+
+		if (r < 0)
+			return r;
+	}
+	return arm_next(w, 0);
+}
+
+static uint64_t cpu_used(const struct work *w, const struct sample *sample)
+{
+	struct cgroup_usage usage;
+
+	cgroup_usage(&w->box.cgroup, &usage);
+	if (usage.has_cpu)
+		return usage.cpu_ns;
+	return sample->cpu_ns;
+}
+
+void look_again(struct work *w)
+{
+	bool is_sampled = sandbox_is_sampled(&w->box) && w->box.has_proc;
+	struct sample sample = { 0 };
+	uint64_t ticks;
+	uint64_t used;
+
+	if (read(w->look, &ticks, sizeof(ticks)) < 0)
+		return;
+	if (w->box.has_proc && (is_sampled || !(w->box.cgroup.has & CGROUP_CPUACCT)))
+		(void)!sandbox_sample(&w->box, false, &sample);
+	if (is_sampled && sample.resident_bytes > w->job.spec.memory_bytes) {
+		if (sandbox_sample(&w->box, true, &sample) < 0) /* half of it gone meanwhile: the next look decides */
+			sample.fair_bytes = 0;
+		if (sample.fair_bytes > w->peak_sampled)
+			w->peak_sampled = sample.fair_bytes;
+		if (sample.fair_bytes > w->job.spec.memory_bytes) {
+			work_event(w, EVENT_MEMORY);
+			return;
+		}
+	} else if (sample.resident_bytes > w->peak_sampled) {
+		w->peak_sampled = sample.resident_bytes;
+	}
+	used = cpu_used(w, &sample);
+	if (w->job.spec.cpu_ns && used >= w->job.spec.cpu_ns)
+		work_event(w, EVENT_CPU);
+	else if (arm_next(w, used) < 0)
+		work_event(w, EVENT_CPU);
+}
+
+void look_oom(struct work *w)
+{	if (cgroup_is_oom(&w->box.cgroup)) /* both kinds also wake for less than that */
+		work_event(w, EVENT_MEMORY);
+}
+
+void look_final(struct work *w)
+{
+	struct wire_outcome *o = &w->outcome;
+	struct cgroup_usage usage;
+
+	cgroup_usage(&w->box.cgroup, &usage);
+	o->cpu_ns = usage.has_cpu ? usage.cpu_ns : w->usage_ns;
+	o->oom_kills = usage.oom_kills;
+	o->processes_refused = usage.pids_refused;
+	o->has_peak = usage.has_peak || w->peak_sampled > 0;
+	o->peak_bytes = usage.has_peak ? usage.peak_bytes : w->peak_sampled;
+}

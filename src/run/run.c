@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run, from the caller's side: a job out, bytes and an outcome in, a result. */
+#include "run/run.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "run/front.h"
+
+static const struct front_environment *environment_of(const struct supervisor *s, const char *name, uint32_t *ret_index)
+{
+	for (size_t i = 0; i < s->n_environments; i++) {
+		if (strcmp(s->environments[i].name, name) == 0) {
+			*ret_index = (uint32_t)i;
+			return &s->environments[i];
+		}
+	}
+	return NULL;
+}
+
+static void spec_of(const struct job_limits *l, enum job_network network, struct sandbox_spec *ret)
+{
+	*ret = (struct sandbox_spec){
+		.memory_bytes = l->memory_bytes,
+		.cpu_ns = l->cpu_ns,
+		.disk_bytes = l->disk_bytes,
+		.cpu_milli = l->cpu_milli,
+		.processes = l->processes,
+		.disk_files = l->disk_files,
+		.open_files = l->open_files,
+		.has_loopback = network == JOB_NETWORK_LOOPBACK,
+	};
+}
+
+static int make_id(char ret[33])
+{
+	static const char digits[] = "0123456789abcdef";
+	uint8_t bits[16];
+
+	if (getrandom(bits, sizeof(bits), 0) != sizeof(bits))
+		return -EIO;
+	for (size_t i = 0; i < sizeof(bits); i++) {
+		ret[2 * i] = digits[bits[i] >> 4];
+		ret[2 * i + 1] = digits[bits[i] & 15];
+	}
+	ret[32] = '\0';
+	return 0;
+}
+
+/* The job and its bodies, with the supervisor's end of the run's channel. */
+static int send_job(struct run *r, const struct front_environment *env, struct wire_job *m, int theirs, struct err *e)
+{
+	int fds[4] = { theirs, -1, -1, -1 };
+	size_t n = 2;
+	int ret = 0;
+
+	fds[1] = bundle_job(r->job, env, e);
+	if (m->is_screened) {
+		n = 4;
+		fds[2] = bundle_screen(r->s, env, e);
+		fds[3] = fd_memfd("script", r->job->script.data, r->job->script.len);
+		if (fds[3] >= 0 && lseek(fds[3], 0, SEEK_SET) < 0)
+			fd_close(&fds[3]);
+	}
+	for (size_t i = 1; i < n && ret == 0; i++) {
+		if (fds[i] < 0)
+			ret = e->kind == ERR_NONE ? err_set(e, ERR_HOST, errno, "pack the job") : -e->sys;
+	}
+	if (ret == 0) {
+		ret = fd_send(r->s->control, m, sizeof(*m), fds, n);
+		/* a supervisor that is gone already has said why, or its silence is told by run_step() */
+		if (ret == -EPIPE || ret == -ECONNRESET)
+			ret = 0;
+		else if (ret < 0)
+			ret = err_set(e, ERR_HOST, -ret, "send the job");
+	}
+	for (size_t i = 1; i < n; i++)
+		fd_close(&fds[i]);
+	return ret;
+}
+
+static int start(struct run *r, struct err *e)
+{
+	const struct job *j = r->job;
+	struct wire_job m = {
+		.head = { .type = WIRE_JOB },
+		.has_artifacts = j->artifacts.n > 0,
+		.is_screened = r->s->n_screen > 0,
+		.n_reject = (uint16_t)r->s->n_reject,
+		.timeout_ns = j->timeout_ns,
+		.output_max = j->limits.output_bytes_hard,
+		.arrived_ns = clock_now_ns(),
+	};
+	const struct front_environment *env = environment_of(r->s, j->environment, &m.environment);
+	auto_fd int theirs = -1;
+	int pair[2];
+
+	if (!env)
+		return err_set(e, ERR_NOT_FOUND, 0, "environment: %.100s is not configured", j->environment);
+	if (make_id(r->result.run_id) < 0)
+		return err_set(e, ERR_HOST, errno, "make a run_id");
+	spec_of(&j->limits, j->network, &m.spec);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_set(e, ERR_HOST, errno, "make the run's channel");
+	r->channel = pair[0];
+	theirs = pair[1];
+	return send_job(r, env, &m, theirs, e);
+}
+
+static void run_free(struct run *r)
+{
+	fd_close(&r->channel);
+	artifacts_done(&r->artifacts);
+	result_done(&r->result);
+	free(r);
+}
+
+ssize_t run_input(struct run *r, const void *data, size_t len)
+{
+	struct {
+		struct wire_head head;
+		char data[WIRE_DATA_MAX];
+	} m = { .head = { .type = WIRE_INPUT } };
+	ssize_t n;
+
+	if (r->is_input_over)
+		return -EPIPE;
+	if (len > sizeof(m.data))
+		len = sizeof(m.data);
+	if (len > 0)
+		memcpy(m.data, data, len);
+	do {
+		n = send(r->channel, &m, sizeof(m.head) + len, MSG_NOSIGNAL | MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0 && errno != EAGAIN)
+		r->is_input_over = true;
+	if (n < 0)
+		return errno == EAGAIN ? -EAGAIN : -EPIPE;
+	if (len == 0)
+		r->is_input_over = true;
+	return (ssize_t)len;
+}
+
+/* The job's own standard input, as far as the channel takes it now. */
+static void feed(struct run *r)
+{
+	const struct job_blob *b = &r->job->input;
+
+	while (!r->is_streamed && !r->is_input_over) {
+		ssize_t n = run_input(r, b->data + r->input_sent, b->len - r->input_sent);
+
+		if (n < 0)
+			return;
+		r->input_sent += (size_t)n;
+	}
+}
+
+int run_start(struct supervisor *s, const struct job *j, bool is_streamed, const struct run_hooks *hooks, struct run **ret,
+	      struct err *e)
+{
+	struct run *r = calloc(1, sizeof(*r));
+	int k;
+
+	if (!r)
+		return err_set(e, ERR_HOST, ENOMEM, "start a run");
+	r->s = s;
+	r->job = j;
+	r->channel = -1;
+	r->is_streamed = is_streamed;
+	if (hooks)
+		r->hooks = *hooks;
+	result_init(&r->result, j);
+	artifacts_init(&r->artifacts);
+	k = start(r, e);
+	if (k < 0) {
+		run_free(r);
+		return k;
+	}
+	feed(r);
+	*ret = r;
+	return 0;
+}
+
+int run_fd(const struct run *r)
+{
+	return r->channel;
+}
+
+short run_events(const struct run *r)
+{
+	return r->is_input_over || r->is_streamed ? POLLIN : POLLIN | POLLOUT;
+}
+
+void run_cancel(struct run *r)
+{
+	r->is_cancel_asked = true;
+	(void)shutdown(r->channel, SHUT_WR);
+}
+
+static int take_output(struct run *r, uint32_t stream, const char *data, size_t len)
+{
+	struct keep *k = stream == 1 ? &r->result.out : &r->result.err;
+	int ret;
+
+	if (!r->hooks.on_output)
+		return keep_add(k, data, len);
+	k->total += len;
+	if (r->is_cancel_asked)
+		return 0;
+	ret = r->hooks.on_output(r->hooks.userdata, (int)stream, data, len);
+	if (ret < 0)
+		run_cancel(r);
+	return 0;
+}
+
+/* One message of the supervisor's.  What comes out of a sandbox inside it is hostile; the frame is not. */
+static int take(struct run *r, const struct wire_head *head, const char *data, size_t len)
+{
+	switch (head->type) {
+	case WIRE_OUTPUT:
+		return take_output(r, head->stream, data, len);
+	case WIRE_ARTIFACTS:
+		(void)!artifacts_feed(&r->artifacts, data, len); /* broken streams are told at the end */
+		return 0;
+	case WIRE_FINDINGS:
+		if (len > sizeof(r->findings) - 1 - r->findings_len)
+			len = sizeof(r->findings) - 1 - r->findings_len;
+		memcpy(r->findings + r->findings_len, data, len);
+		r->findings_len += len;
+		return 0;
+	case WIRE_OUTCOME:
+		if (len + sizeof(*head) != sizeof(r->outcome))
+			return -EBADMSG;
+		memcpy((char *)&r->outcome + sizeof(*head), data, len);
+		r->is_done = true;
+		return 0;
+	default:
+		return -EBADMSG;
+	}
+}
+
+int run_step(struct run *r, struct err *e)
+{
+	struct {
+		struct wire_head head;
+		char data[WIRE_DATA_MAX];
+	} m;
+
+	feed(r);
+	while (!r->is_done && !r->is_lost) {
+		ssize_t n = recv(r->channel, &m, sizeof(m), MSG_DONTWAIT);
+		int k;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return 0;
+		k = n < (ssize_t)sizeof(m.head) ? -EPIPE : take(r, &m.head, m.data, (size_t)n - sizeof(m.head));
+		if (k == 0)
+			continue;
+		r->is_lost = true;
+		supervisor_hear(r->s, true); /* it may have said why */
+		if (k == -EPIPE && r->s->has_failed)
+			r->err = r->s->err;
+		else if (k == -EPIPE)
+			(void)err_set(&r->err, ERR_HOST, 0, "the supervisor ended in the middle of a run");
+		else
+			(void)err_set(&r->err, k == -ENOMEM ? ERR_HOST : ERR_BUG, -k, "take what the supervisor sends");
+	}
+	if (!r->is_lost)
+		return 1;
+	*e = r->err;
+	return r->err.sys ? -r->err.sys : -EPROTO;
+}
+
+int run_finish(struct run *r, struct result *ret, struct err *e)
+{
+	int k = verdict_make(r);
+
+	if (k < 0) {
+		(void)err_set(e, ERR_HOST, -k, "make the result");
+	} else {
+		*ret = r->result;
+		memset(&r->result, 0, sizeof(r->result));
+	}
+	run_free(r);
+	return k;
+}
+
+int run_job(struct supervisor *s, const struct job *j, struct result *ret, struct err *e)
+{
+	struct err lost = { 0 };
+	struct run *r;
+	int k;
+
+	k = run_start(s, j, false, NULL, &r, e);
+	if (k < 0)
+		return k;
+	while ((k = run_step(r, &lost)) == 0) {
+		struct pollfd p = { .fd = run_fd(r), .events = run_events(r) };
+
+		(void)poll(&p, 1, -1);
+	}
+	return run_finish(r, ret, e);
+}

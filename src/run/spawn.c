@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A supervisor of our own: found, started by posix_spawn (the caller may have threads), told its environments, heard. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/pack.h"
+#include "run/front.h"
+
+#ifndef CLOCHE_LIBEXECDIR
+#error "CLOCHE_LIBEXECDIR: where cloche-supervisor is installed"
+#endif
+
+/* Beside the running program (a build tree), else where it was installed. */
+static int find_program(char *ret, size_t size, struct err *e)
+{
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *slash;
+
+	if (n > 0) {
+		self[n] = '\0';
+		slash = strrchr(self, '/');
+		*slash = '\0';
+		if ((size_t)snprintf(ret, size, "%s/cloche-supervisor", self) < size && access(ret, X_OK) == 0)
+			return 0;
+	}
+	(void)snprintf(ret, size, "%s/cloche-supervisor", CLOCHE_LIBEXECDIR);
+	if (access(ret, X_OK) == 0)
+		return 0;
+	return err_set(e, ERR_HOST, errno, "%s: install cloche, or keep cloche-supervisor beside the program", ret);
+}
+
+static char **copy_strings(const char *const *list, const char *prefix, char **at)
+{
+	for (size_t i = 0; list && list[i]; i++) {
+		if (asprintf(at, "%s%s", prefix, list[i]) < 0) {
+			*at = NULL;
+			return NULL;
+		}
+		at++;
+	}
+	return at;
+}
+
+static size_t count(const char *const *list)
+{
+	size_t n = 0;
+
+	while (list && list[n])
+		n++;
+	return n;
+}
+
+static int keep_environments(struct supervisor *s, const struct run_options *o)
+{
+	s->environments = calloc(o->n_environments, sizeof(*s->environments));
+	if (!s->environments)
+		return -ENOMEM;
+	for (size_t i = 0; i < o->n_environments; i++) {
+		struct front_environment *to = &s->environments[i];
+
+		s->n_environments++;
+		to->name = strdup(o->environments[i].name);
+		to->python = strdup(o->environments[i].python);
+		to->env = calloc(count(o->environments[i].env) + 1, sizeof(*to->env));
+		if (!to->name || !to->python || !to->env || !copy_strings(o->environments[i].env, "", to->env))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int keep_screen(struct supervisor *s, const struct run_options *o)
+{
+	char **at;
+
+	s->n_reject = count(o->screen_reject);
+	s->n_screen = s->n_reject + count(o->screen_report);
+	s->screen = calloc(s->n_screen + 1, sizeof(*s->screen));
+	if (!s->screen)
+		return -ENOMEM;
+	at = copy_strings(o->screen_reject, "reject:", s->screen);
+	return at && copy_strings(o->screen_report, "report:", at) ? 0 : -ENOMEM;
+}
+
+static int put_list(struct pack *p, uint32_t kind, const char *const *list)
+{
+	int r = 0;
+
+	for (size_t i = 0; list && list[i] && r == 0; i++)
+		r = pack_add(p, kind, NULL, list[i], strlen(list[i]));
+	return r;
+}
+
+static int put_environment(struct pack *p, const struct run_environment *env, struct err *e)
+{
+	struct python_paths paths;
+	int r;
+
+	r = python_paths(env->python, &paths, e);
+	if (r < 0)
+		return r;
+	r = pack_add(p, WIRE_SETUP_ENVIRONMENT, NULL, env->name, strlen(env->name));
+	for (size_t i = 0; i < paths.n && r == 0; i++)
+		r = pack_add(p, WIRE_SETUP_PATH, NULL, paths.path[i], strlen(paths.path[i]));
+	python_paths_done(&paths);
+	if (r == 0)
+		r = put_list(p, WIRE_SETUP_PATH, env->paths);
+	return r < 0 ? err_set(e, ERR_HOST, -r, "pack the set-up") : 0;
+}
+
+static int send_setup(struct supervisor *s, const struct run_options *o, struct err *e)
+{
+	struct wire_head head = { .type = WIRE_SETUP };
+	struct pack p = { 0 };
+	auto_fd int fd = -1;
+	int r = 0;
+
+	for (size_t i = 0; i < o->n_environments && r == 0; i++)
+		r = put_environment(&p, &o->environments[i], e);
+	if (r < 0) {
+		pack_done(&p);
+		return r;
+	}
+	r = put_list(&p, WIRE_SETUP_REQUIRE, o->require);
+	if (r == 0)
+		r = put_list(&p, WIRE_SETUP_ALLOW, o->allow_missing);
+	if (r == 0)
+		r = fd = fd_memfd("setup", p.data, p.len);
+	pack_done(&p);
+	if (r >= 0)
+		r = fd_send(s->control, &head, sizeof(head), &fd, 1);
+	return r < 0 ? err_set(e, ERR_HOST, -r, "send the set-up") : 0;
+}
+
+static int spawn(struct supervisor *s, int theirs, struct err *e)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attr;
+	char program[PATH_MAX];
+	char *argv[] = { (char[]){ "cloche-supervisor" }, NULL };
+	char *env[] = { NULL, NULL };
+	char wanted[80];
+	sigset_t none;
+	int r;
+
+	r = find_program(program, sizeof(program), e);
+	if (r < 0)
+		return r;
+	if (getenv("CLOCHE_FAIL_STEP")) { /* heard by test builds only */
+		(void)snprintf(wanted, sizeof(wanted), "CLOCHE_FAIL_STEP=%s", getenv("CLOCHE_FAIL_STEP"));
+		env[0] = wanted;
+	}
+	(void)sigemptyset(&none);
+	r = posix_spawn_file_actions_init(&actions);
+	if (r != 0)
+		return err_set(e, ERR_HOST, r, "start the supervisor");
+	r = posix_spawnattr_init(&attr);
+	if (r == 0) {
+		/* nothing of the caller's: no terminal, no descriptors, no environment, its own session */
+		for (int fd = 0; fd < 3 && r == 0; fd++)
+			r = posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+		if (r == 0)
+			r = posix_spawn_file_actions_adddup2(&actions, theirs, WIRE_CONTROL);
+		if (r == 0)
+			r = posix_spawn_file_actions_addclosefrom_np(&actions, WIRE_CONTROL + 1);
+		if (r == 0)
+			r = posix_spawnattr_setsigmask(&attr, &none);
+		if (r == 0)
+			r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+		if (r == 0)
+			r = posix_spawn(&s->pid, program, &actions, &attr, argv, env);
+		(void)posix_spawnattr_destroy(&attr);
+	}
+	(void)posix_spawn_file_actions_destroy(&actions);
+	return r != 0 ? err_set(e, ERR_HOST, r, "start %s", program) : 0;
+}
+
+int supervisor_start(const struct run_options *o, struct supervisor **ret, struct err *e)
+{
+	struct supervisor *s = calloc(1, sizeof(*s));
+	auto_fd int theirs = -1;
+	int pair[2];
+	int r;
+
+	if (!s)
+		return err_set(e, ERR_HOST, ENOMEM, "start the supervisor");
+	s->control = -1;
+	r = keep_environments(s, o);
+	if (r == 0)
+		r = keep_screen(s, o);
+	if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		r = -errno;
+	if (r < 0) {
+		supervisor_stop(s);
+		return err_set(e, ERR_HOST, -r, "start the supervisor");
+	}
+	s->control = pair[0];
+	theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, 10); /* dup2 onto itself would leave it CLOEXEC */
+	(void)close(pair[1]);
+	r = send_setup(s, o, e);
+	if (r == 0)
+		r = spawn(s, theirs, e);
+	if (r < 0) {
+		supervisor_stop(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void supervisor_stop(struct supervisor *s)
+{
+	if (!s)
+		return;
+	fd_close(&s->control); /* its end: it kills everything, cleans up, ends */
+	while (s->pid > 0 && waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	for (size_t i = 0; i < s->n_environments; i++) {
+		struct front_environment *env = &s->environments[i];
+
+		for (size_t k = 0; env->env && env->env[k]; k++)
+			free(env->env[k]);
+		free(env->env);
+		free(env->name);
+		free(env->python);
+	}
+	free(s->environments);
+	for (size_t i = 0; s->screen && s->screen[i]; i++)
+		free(s->screen[i]);
+	free(s->screen);
+	free(s);
+}
+
+void supervisor_hear(struct supervisor *s, bool wait)
+{
+	union {
+		struct wire_head head;
+		struct wire_wall wall;
+		struct wire_failed failed;
+	} m;
+
+	while (!s->has_failed && !s->is_ready) {
+		ssize_t n = recv(s->control, &m, sizeof(m), wait ? 0 : MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n == sizeof(m.wall) && m.head.type == WIRE_WALL && s->n_walls < WALL_REPORTS_MAX) {
+			s->walls[s->n_walls++] = m.wall.wall;
+		} else if (n == sizeof(m.head) && m.head.type == WIRE_READY) {
+			s->is_ready = true;
+		} else if (n == sizeof(m.failed) && m.head.type == WIRE_FAILED) {
+			s->has_failed = true;
+			s->err = m.failed.err;
+		} else if (n <= 0) {
+			s->has_failed = true;
+			(void)err_set(&s->err, ERR_HOST, 0, "the supervisor ended before it was ready");
+		}
+	}
+}

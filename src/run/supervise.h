@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "run/wire.h"
+#include "sandbox/outside.h"
+
+/*
+ * Supervising runs: one epoll loop, a table of state x event for each run.  Everything that decides a verdict is in
+ * supervise.c; the bytes are moved by pump.c.
+ */
+
+struct work; /* one run under way */
+
+struct supervise {
+	struct outside outside;
+	int epoll;
+	int nothing; /* /dev/null */
+	struct work *works[SANDBOX_SLOTS]; /* by slot */
+	unsigned n_works;
+};
+
+/* What an epoll event is about. */
+enum watch_kind {
+	WATCH_CONTROL,
+	WATCH_LIFE,
+	WATCH_CHANNEL,
+	WATCH_INIT_SOCK,
+	WATCH_INIT,
+	WATCH_MAIN,
+	WATCH_STATUS,
+	WATCH_STDIN,
+	WATCH_STDOUT,
+	WATCH_STDERR,
+	WATCH_CLOCK,
+	WATCH_LOOK,
+	WATCH_OOM,
+	WATCH_HELPER_OUT,
+	WATCH_MAX,
+};
+
+struct watch {
+	enum watch_kind kind;
+	struct work *work; /* NULL: the supervisor's own */
+	int fd;            /* borrowed from the work; -1: not watched */
+	uint32_t events;
+};
+
+int watch_set(struct supervise *s, struct watch *w, int fd, uint32_t events) MUST_CHECK;
+void watch_clear(struct supervise *s, struct watch *w);
+
+/*
+ * supervise_job() - a new run
+ * @fds: channel, bundle, and for a screened job the screen's bundle and the script; taken over
+ *
+ * A run that can't even start answers on its channel by itself.
+ */
+void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size_t n_fds, bool is_probe);
+
+/* supervise_event() - one epoll event of a run */
+void supervise_event(struct supervise *s, struct watch *w, uint32_t events);
+
+/* supervise_reap() - free the runs that were answered; between two rounds of events */
+void supervise_reap(struct supervise *s);
+
+/* supervise_end() - kill and reap everything (at the end of the supervisor) */
+void supervise_end(struct supervise *s);

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cloche-supervisor: the program that builds sandboxes and watches what runs in them.
+ *
+ * It is started with a control socket as descriptor 3 and nothing else, and it is three processes one after the other:
+ *   outer   the caller's ids: prepares control groups, makes the home (home.h), waits for its end, cleans up
+ *   inner   in the new namespaces: captures the allowed files, becomes their root, executes this program again
+ *   inside  PID 1 of the home: one epoll loop over the control socket and every run
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/pack.h"
+#include "run/supervise.h"
+#include "run/wire.h"
+#include "sandbox/landlock.h"
+#include "sandbox/probe.h"
+#include "sandbox/root.h"
+
+/* What the front asked for once, as lists into its mapped pack. */
+struct setup {
+	const char *pack;
+	size_t len;
+	const char *require[PROBE_WALLS + 2];
+	const char *allow[PROBE_WALLS + 2];
+	int n_envs;
+};
+
+/* What survives the second exec. */
+struct state {
+	struct home home;
+	struct probe_report reports[PROBE_WALLS];
+	uint8_t has_failed;
+	struct err err;
+};
+
+static void say_walls(const struct probe_report *reports)
+{
+	for (int i = 0; i < PROBE_WALLS; i++) {
+		struct wire_wall m = { .head = { .type = WIRE_WALL }, .wall = { .state = reports[i].state } };
+
+		(void)snprintf(m.wall.name, sizeof(m.wall.name), "%s", probe_name((enum probe_wall)i));
+		(void)snprintf(m.wall.what, sizeof(m.wall.what), "%s", probe_what((enum probe_wall)i));
+		(void)snprintf(m.wall.detail, sizeof(m.wall.detail), "%s", reports[i].detail);
+		(void)snprintf(m.wall.remedy, sizeof(m.wall.remedy), "%s", reports[i].remedy);
+		(void)fd_send(WIRE_CONTROL, &m, sizeof(m), NULL, 0);
+	}
+}
+
+static int say_failed(const struct err *e)
+{
+	struct wire_failed m = { .head = { .type = WIRE_FAILED }, .err = *e };
+
+	(void)fd_send(WIRE_CONTROL, &m, sizeof(m), NULL, 0);
+	return 1;
+}
+
+static int collect_names(const struct setup *s, uint32_t kind, const char **list, size_t max, struct err *e)
+{
+	struct pack_record rec;
+	size_t offset = 0;
+	size_t n = 0;
+	int r;
+
+	while ((r = pack_next(s->pack, s->len, &offset, &rec)) > 0) {
+		if (rec.kind != kind)
+			continue;
+		if (n == max - 1)
+			return err_set(e, ERR_INVALID, 0, "too many names of protections");
+		list[n++] = rec.data;
+	}
+	list[n] = NULL;
+	return r < 0 ? err_set(e, ERR_BUG, -r, "the set-up's pack") : 0;
+}
+
+static int setup_take(struct setup *s, struct err *e)
+{
+	int fds[FD_MAX_PASSED];
+	struct pack_record rec;
+	struct wire_head head;
+	size_t offset = 0;
+	size_t n_fds;
+	ssize_t n;
+	int r;
+
+	n = fd_recv(WIRE_CONTROL, &head, sizeof(head), fds, &n_fds);
+	if (n != sizeof(head) || head.type != WIRE_SETUP || n_fds != 1)
+		return err_set(e, ERR_BUG, 0, "the first message is not a set-up");
+	r = fd_map_sealed(fds[0], &s->pack, &s->len);
+	fd_close(&fds[0]);
+	if (r < 0)
+		return err_set(e, ERR_BUG, -r, "map the set-up");
+	while (pack_next(s->pack, s->len, &offset, &rec) > 0)
+		s->n_envs += rec.kind == WIRE_SETUP_ENVIRONMENT;
+	if (s->n_envs < 1 || s->n_envs > HOME_ENVS_MAX)
+		return err_set(e, ERR_INVALID, 0, "%d environments: 1 to %d are allowed", s->n_envs, HOME_ENVS_MAX);
+	r = collect_names(s, WIRE_SETUP_REQUIRE, s->require, ARRAY_LEN(s->require), e);
+	return r < 0 ? r : collect_names(s, WIRE_SETUP_ALLOW, s->allow, ARRAY_LEN(s->allow), e);
+}
+
+/* The extra paths of environment number @env. */
+static size_t paths_of(const struct setup *s, int env, const char **paths, size_t max)
+{
+	struct pack_record rec;
+	size_t offset = 0;
+	size_t n = 0;
+	int at = -1;
+
+	while (pack_next(s->pack, s->len, &offset, &rec) > 0) {
+		if (rec.kind == WIRE_SETUP_ENVIRONMENT)
+			at++;
+		else if (rec.kind == WIRE_SETUP_PATH && at == env && n < max)
+			paths[n++] = rec.data;
+	}
+	return n;
+}
+
+static int capture_all(const struct setup *s, struct root_plan *plans, struct err *e)
+{
+	const char *paths[ROOT_BINDS_MAX];
+	int r = 0;
+
+	for (int i = 0; i < s->n_envs && r == 0; i++) {
+		root_plan_init(&plans[i]);
+		r = root_capture(&plans[i], paths, paths_of(s, i, paths, ARRAY_LEN(paths)), e);
+	}
+	return r;
+}
+
+/* One mount namespace per environment; the last is the one that the supervisor stays in. */
+static int build_all(struct home *home, struct root_plan *plans, struct err *e)
+{
+	auto_fd int pristine = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	bool has_proc = true;
+	int r;
+
+	for (int i = 0; i < home->n_envs; i++) {
+		bool is_last = i == home->n_envs - 1;
+
+		if (home->n_envs > 1 && (setns(pristine, CLONE_NEWNS) < 0 || unshare(CLONE_NEWNS) < 0))
+			return err_set(e, ERR_HOST, errno, "make a mount namespace for each environment");
+		r = root_build(&plans[i], &has_proc, e);
+		root_plan_done(&plans[i]);
+		if (r < 0)
+			return r;
+		home->mnt[i] = is_last && i == 0 ? -1 : open("/proc/self/ns/mnt", O_RDONLY);
+		if (home->mnt[i] < 0 && !(is_last && i == 0))
+			return err_set(e, ERR_HOST, errno, "keep a mount namespace");
+	}
+	home->has_proc = has_proc;
+	return 0;
+}
+
+static void learn(struct home *home)
+{
+	struct stat st;
+	char quota[32];
+
+	home->has_landlock = landlock_abi() >= 2;
+	home->ipc_ino = stat("/proc/self/ns/ipc", &st) == 0 ? st.st_ino : 0;
+	/* not tried here: the supervisor itself must go on seeing its groups */
+	home->has_cgroup_ns = access("/proc/self/ns/cgroup", F_OK) == 0 &&
+			      !(fd_read_at(AT_FDCWD, "/proc/sys/user/max_cgroup_namespaces", quota, sizeof(quota)) > 0 &&
+				strcmp(quota, "0\n") == 0);
+}
+
+/* The child in the new namespaces; returns only on failure. */
+static int inner(const struct setup *s, struct state *st, int go, int self)
+{
+	static struct root_plan plans[HOME_ENVS_MAX];
+	struct err e = { 0 };
+	char word;
+	int r;
+
+	r = capture_all(s, plans, &e);
+	if (r == 0 && (read(go, &word, 1) != 1)) /* the ids are mapped */
+		return 1;
+	if (r == 0)
+		r = home_become_root(&st->home.ids, &e);
+	if (r == 0)
+		r = build_all(&st->home, plans, &e);
+	if (r == 0) {
+		learn(&st->home);
+		probe_home(&st->home, st->reports);
+		r = probe_demand(st->reports, s->require, s->allow, &e);
+		if (r < 0)
+			say_walls(st->reports);
+	}
+	if (r == 0)
+		(void)home_exec(self, st, sizeof(*st), &e);
+	return say_failed(&e);
+}
+
+static pid_t inner_pid;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	(void)kill(inner_pid, SIGKILL); /* the home dies with it; the clean-up goes on */
+}
+
+/* Keep what inner needs open over its exec, give it its ids, wait for its end. */
+static int outer_wait(pid_t pid, const struct state *st, int go, struct err *e)
+{
+	struct sigaction act = { .sa_handler = on_signal };
+	int status = 0;
+	int r;
+
+	inner_pid = pid;
+	(void)sigaction(SIGTERM, &act, NULL);
+	(void)sigaction(SIGINT, &act, NULL);
+	(void)sigaction(SIGHUP, &act, NULL);
+	r = home_map(pid, &st->home.ids, e);
+	if (r == 0)
+		(void)!write(go, "g", 1);
+	else
+		(void)kill(pid, SIGKILL);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (r < 0)
+		return say_failed(e);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+static int outer(void)
+{
+	static struct state st;
+	static struct setup s;
+	struct err e = { 0 };
+	int life[2];
+	int go[2];
+	pid_t pid;
+	int self;
+	int r;
+
+	r = setup_take(&s, &e);
+	if (r < 0)
+		return say_failed(&e);
+	self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+	if (self < 0 || pipe(life) < 0 || pipe2(go, O_CLOEXEC) < 0) {
+		(void)err_set(&e, ERR_HOST, errno, "/proc/self/exe and pipes");
+		return say_failed(&e);
+	}
+	(void)fd_cloexec(life[1], true);
+	home_ids(&st.home.ids);
+	st.home.life = life[0];
+	st.home.n_envs = s.n_envs;
+	r = cgroup_host_open(st.home.ids.uid, st.home.ids.gid, &st.home.cgroup, &e);
+	if (r < 0)
+		return say_failed(&e);
+	for (int i = 0; i < CGROUP_HIERARCHIES; i++) { /* they are to survive the second exec */
+		if (st.home.cgroup.dir[i] >= 0)
+			(void)fd_cloexec(st.home.cgroup.dir[i], false);
+	}
+	pid = home_clone(&st.home.cgroup, &e);
+	if (pid == 0) {
+		(void)close(life[1]);
+		(void)close(go[1]);
+		_exit(inner(&s, &st, go[0], self));
+	}
+	if (pid < 0) {
+		probe_why_no_home(-(int)pid, st.reports, &e);
+		say_walls(st.reports);
+		r = say_failed(&e);
+	} else {
+		(void)close(go[0]);
+		(void)close(life[0]);
+		r = outer_wait(pid, &st, go[1], &e);
+	}
+	cgroup_host_close(&st.home.cgroup);
+	return r;
+}
+
+static void take_control(struct supervise *s, bool *ret_is_over)
+{
+	int fds[FD_MAX_PASSED];
+	struct wire_job j;
+	size_t n_fds;
+	ssize_t n;
+
+	n = fd_recv(WIRE_CONTROL, &j, sizeof(j), fds, &n_fds);
+	if (n == -EAGAIN || n == -EMSGSIZE)
+		return;
+	if (n <= 0) {
+		*ret_is_over = true;
+		return;
+	}
+	if ((size_t)n == sizeof(j) && (j.head.type == WIRE_JOB || j.head.type == WIRE_PROBE)) {
+		supervise_job(s, &j, fds, n_fds, j.head.type == WIRE_PROBE);
+		return;
+	}
+	for (size_t i = 0; i < n_fds; i++)
+		fd_close(&fds[i]);
+}
+
+static void loop(struct supervise *s)
+{
+	struct epoll_event events[64];
+	bool is_over = false;
+
+	while (!is_over) {
+		int n = epoll_wait(s->epoll, events, ARRAY_LEN(events), -1);
+
+		for (int i = 0; i < n; i++) {
+			struct watch *w = events[i].data.ptr;
+
+			if (w->kind == WATCH_CONTROL)
+				take_control(s, &is_over);
+			else if (w->kind == WATCH_LIFE)
+				is_over = true;
+			else
+				supervise_event(s, w, events[i].events);
+		}
+		supervise_reap(s);
+	}
+}
+
+/* Descriptors that came over the exec: closed in every child from here on. */
+static void close_on_exec(const struct home *h)
+{
+	(void)fd_cloexec(WIRE_CONTROL, true);
+	(void)fd_cloexec(h->life, true);
+	for (int i = 0; i < h->n_envs; i++) {
+		if (h->mnt[i] >= 0)
+			(void)fd_cloexec(h->mnt[i], true);
+	}
+	for (int i = 0; i < CGROUP_HIERARCHIES; i++) {
+		if (h->cgroup.dir[i] >= 0)
+			(void)fd_cloexec(h->cgroup.dir[i], true);
+	}
+}
+
+static int inside(void)
+{
+	static struct supervise s = { .epoll = -1, .nothing = -1 };
+	struct watch control = { .kind = WATCH_CONTROL, .fd = -1 };
+	struct watch life = { .kind = WATCH_LIFE, .fd = -1 };
+	struct wire_head ready = { .type = WIRE_READY };
+	static struct state st;
+	struct err e = { 0 };
+	int r;
+
+	if (pread(HOME_STATE_FD, &st, sizeof(st), 0) != sizeof(st))
+		return 1;
+	(void)close(HOME_STATE_FD);
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a race with the parent's end is seen on the life pipe */
+	close_on_exec(&st.home);
+	r = outside_prepare(&s.outside, &st.home, &e);
+	s.epoll = epoll_create1(EPOLL_CLOEXEC);
+	s.nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (r == 0 && (s.epoll < 0 || s.nothing < 0))
+		r = err_set(&e, ERR_HOST, errno, "prepare the supervisor");
+	if (r == 0)
+		r = watch_set(&s, &control, WIRE_CONTROL, EPOLLIN);
+	if (r == 0)
+		r = watch_set(&s, &life, st.home.life, EPOLLIN);
+	if (r < 0)
+		return say_failed(&e);
+	say_walls(st.reports);
+	(void)fd_send(WIRE_CONTROL, &ready, sizeof(ready), NULL, 0);
+	loop(&s);
+	supervise_end(&s);
+	return 0;
+}
+
+int main(int argc, char *argv[])
+{
+	if (argc == 2 && strcmp(argv[1], "inside") == 0)
+		return inside();
+	if (argc == 1)
+		return outer();
+	(void)fprintf(stderr, "cloche-supervisor is started by cloche, not by hand\n");
+	return 2;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "run/run.h"
+#include "sandbox/spec.h"
+
+/*
+ * What crosses between a front and its supervisor: SEQPACKET messages, one struct wire_head each, bodies in sealed memfds.
+ *
+ * On the control socket (supervisor's descriptor 3):
+ *   front -> supervisor   WIRE_SETUP once, with one memfd (a pack of the WIRE_SETUP_* kinds); then WIRE_JOB and WIRE_PROBE,
+ *                         each with descriptors: the run's channel, its bundle, and for a screened job the screen's bundle
+ *                         and the script.  Its end: kill everything, end.
+ *   supervisor -> front   WIRE_WALL for each protection, then WIRE_READY; or WIRE_FAILED and its end
+ * On a run's channel (its own socket pair, so that a slow reader delays nobody else):
+ *   front -> supervisor   WIRE_INPUT (empty: the end of standard input); a shut-down or closed socket cancels the run
+ *   supervisor -> front   WIRE_OUTPUT, WIRE_ARTIFACTS, WIRE_FINDINGS, then WIRE_OUTCOME and its end
+ */
+enum wire_type {
+	WIRE_SETUP = 1,
+	WIRE_JOB,
+	WIRE_PROBE,
+	WIRE_WALL,
+	WIRE_READY,
+	WIRE_FAILED,
+	WIRE_INPUT,
+	WIRE_OUTPUT,
+	WIRE_ARTIFACTS,
+	WIRE_FINDINGS,
+	WIRE_OUTCOME,
+};
+
+enum wire_setup { WIRE_SETUP_ENVIRONMENT = 1, WIRE_SETUP_PATH, WIRE_SETUP_REQUIRE, WIRE_SETUP_ALLOW };
+
+#define WIRE_DATA_MAX 61440 /* bytes of output, input or artifacts in one message */
+#define WIRE_CONTROL  3     /* the supervisor's end of the control socket */
+
+struct wire_head {
+	uint32_t type; /* enum wire_type */
+	uint32_t stream; /* WIRE_OUTPUT: 1 or 2 */
+};
+
+struct wire_job {
+	struct wire_head head;
+	struct sandbox_spec spec;
+	uint32_t environment; /* index, in the order of WIRE_SETUP */
+	uint8_t has_artifacts;
+	uint8_t is_screened;
+	uint16_t n_reject; /* the screen's first rules are those that reject */
+	uint64_t timeout_ns;
+	uint64_t output_max; /* bytes of both streams together */
+	uint64_t arrived_ns; /* CLOCK_MONOTONIC */
+};
+
+/* Why the supervisor ended a run; WIRE_CAUSE_NONE: it did not. */
+enum wire_cause {
+	WIRE_CAUSE_NONE,
+	WIRE_CAUSE_TIMEOUT,
+	WIRE_CAUSE_CPU,
+	WIRE_CAUSE_MEMORY,
+	WIRE_CAUSE_OUTPUT,
+	WIRE_CAUSE_CANCELLED,
+	WIRE_CAUSE_REJECTED,
+	WIRE_CAUSE_FAILED, /* our fault or the host's: err tells */
+};
+
+struct wire_outcome {
+	struct wire_head head;
+	uint32_t cause;  /* enum wire_cause, written down before the first SIGKILL */
+	int32_t code;    /* as waitid tells: CLD_EXITED, CLD_KILLED, CLD_DUMPED; 0: the script never ran */
+	int32_t status;  /* exit status or signal */
+	uint8_t has_peak;
+	uint8_t is_screen_dead; /* the screen died: nothing was learned */
+	uint8_t is_artifacts_cut; /* the collector died or ran out of time */
+	uint8_t pad;
+	uint64_t execution_ns;
+	uint64_t queue_ns;
+	uint64_t cpu_ns;
+	uint64_t peak_bytes;
+	uint64_t oom_kills;
+	uint64_t processes_refused;
+	uint64_t output_bytes[2]; /* written by the script on 1 and 2 */
+	struct err err;
+};
+
+struct wire_wall {
+	struct wire_head head;
+	struct wall_report wall;
+};
+
+struct wire_failed {
+	struct wire_head head;
+	struct err err;
+};

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "run/supervise.h"
+
+/* One run, inside the supervisor: shared by work.c (birth and end), supervise.c (decisions) and pump.c (bytes). */
+
+enum work_state {
+	WORK_BUILDING,   /* init is mounting */
+	WORK_SCREENING,  /* the screen reads the script */
+	WORK_STARTING,   /* the main process locks itself down; exec not yet seen */
+	WORK_RUNNING,
+	WORK_KILLING,    /* we have killed main: the cause is written down */
+	WORK_SWEEPING,   /* main has ended; init kills the others */
+	WORK_COLLECTING, /* the collector reads artifacts */
+	WORK_ENDING,     /* everything is killed; reaping, pipes to their end */
+	WORK_STATES,
+};
+
+enum work_event {
+	EVENT_READY,       /* init has built the sandbox */
+	EVENT_BROKEN,      /* a step failed, or init is gone */
+	EVENT_EXECUTED,    /* the child's exec has succeeded */
+	EVENT_CHILD_ENDED, /* the child of this state was reaped (screen, main or collector) */
+	EVENT_DEADLINE,    /* the clock of this state */
+	EVENT_CPU,
+	EVENT_MEMORY,
+	EVENT_OUTPUT,      /* more output than allowed */
+	EVENT_CANCEL,      /* the caller went away or asked */
+	EVENT_SWEPT,
+	EVENT_INIT_ENDED,
+	EVENT_DRAINED,     /* a pipe came to its end */
+	EVENTS,
+};
+
+/* One of the script's output pipes on its way to the channel. */
+struct pump {
+	int fd; /* owned; -1: at its end */
+	uint64_t bytes;
+	size_t held; /* bytes in data that the channel has not taken yet */
+	uint32_t type;
+	uint32_t stream;
+	bool is_counted; /* the bytes are the script's */
+	struct {
+		struct wire_head head;
+		char data[WIRE_DATA_MAX];
+	} message;
+};
+
+struct work {
+	struct supervise *s;
+	enum work_state state;
+	struct wire_job job;
+	bool is_probe;
+	struct sandbox box;
+	bool has_box;
+	struct sandbox_child child;
+	int channel; /* owned */
+	const char *bundle;
+	size_t bundle_len;
+	const char *screen; /* the screen's bundle */
+	size_t screen_len;
+	int script; /* owned; a memfd: the screen's standard input */
+	struct pump out[2];
+	struct pump helper;
+	int input;      /* owned; the script's standard input; -1: closed */
+	int pipes[3];   /* owned; the script's ends until it is started */
+	size_t input_held;
+	size_t input_sent;
+	char input_data[WIRE_DATA_MAX + sizeof(struct wire_head)];
+	bool is_channel_full;
+	bool is_channel_gone;
+	bool is_shut; /* the caller asked for the end */
+	bool is_piped; /* the script has its pipes: they end by themselves */
+	bool is_done; /* answered; freed when the current events are through */
+	char findings[8192]; /* of the screen; hostile */
+	size_t findings_len;
+	int clock; /* owned timerfd: this state's deadline */
+	int look;  /* owned timerfd: CPU and memory */
+	uint64_t started_ns;
+	uint64_t usage_ns;    /* of what was reaped, where no group counts */
+	uint64_t peak_sampled;
+	struct wire_outcome outcome;
+	struct watch watch[WATCH_MAX];
+};
+
+/* work_event() - supervise.c: something happened to a run */
+void work_event(struct work *w, enum work_event ev);
+
+/* work_finish() - work.c: when all is killed, reaped and drained, answer; then the work is done */
+void work_finish(struct work *w);
+
+/* pump_open() - make the three pipes.  Return: 0 or -errno */
+int pump_open(struct work *w) MUST_CHECK;
+
+/* pump_start() - the child has its ends: close ours of them and listen */
+int pump_start(struct work *w) MUST_CHECK;
+
+/* pump_output() - move what one pipe has to the channel; at its end it is closed and EVENT_DRAINED raised */
+void pump_output(struct work *w, struct pump *p, struct watch *watch);
+
+/* pump_channel() - the channel may be written again, or has something for us */
+void pump_channel(struct work *w, uint32_t events);
+
+/* pump_input() - standard input may be written again */
+void pump_input(struct work *w);
+
+/* pump_watch() - what the channel is watched for: room, while something is held back; input, while there is room for it */
+void pump_watch(struct work *w);
+
+/* pump_send() - one message on the channel, waiting for room is the caller's business.  Return: 0 or -errno */
+int pump_send(struct work *w, const void *message, size_t len) MUST_CHECK;
+
+/* pump_is_dry() - every byte was read and handed on */
+bool pump_is_dry(const struct work *w);
+
+void pump_close(struct work *w);

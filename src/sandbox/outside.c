@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sandboxes from outside: making, watching and ending them.  Runs in the supervisor, which is root of the home. */
+#include "sandbox/outside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "base/fd.h"
+#include "sandbox/child.h"
+#include "sandbox/init.h"
+#include "sandbox/sys.h"
+
+int outside_prepare(struct outside *o, struct home *home, struct err *e)
+{
+	*o = (struct outside){ .home = home, .net = -1, .pid = -1, .proc = -1 };
+	o->net = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	o->pid = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+	o->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (o->net < 0 || o->pid < 0 || o->proc < 0)
+		return err_set(e, ERR_HOST, errno, "open our own namespaces");
+	return 0;
+}
+
+/* Step into a network namespace of its own, with lo up or down; what is cloned now lives in it. */
+static int network_make(bool has_loopback, struct err *e)
+{
+	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+	auto_fd int sock = -1;
+
+	if (step_is_failed_on_purpose("network") || unshare(CLONE_NEWNET) < 0)
+		return err_set(e, ERR_HOST, errno, "make a network namespace");
+	if (!has_loopback)
+		return 0;
+	sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (sock < 0 || ioctl(sock, SIOCSIFFLAGS, &lo) < 0)
+		return err_set(e, ERR_HOST, errno, "bring lo up");
+	return 0;
+}
+
+static int maps_write(const struct outside *o, pid_t pid, unsigned slot, struct err *e)
+{
+	static const char *const names[] = { "uid_map", "gid_map" };
+	char path[32];
+	char map[64];
+
+	(void)snprintf(map, sizeof(map), "0 %u 1\n%d %u 1\n", HOME_INIT_ID(slot), HOME_SANDBOX_UID, HOME_SLOT_ID(slot));
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		int r;
+
+		(void)snprintf(path, sizeof(path), "%d/%s", (int)pid, names[i]);
+		r = fd_write_at(o->proc, path, map);
+		if (r < 0)
+			return err_set(e, ERR_HOST, -r, "write %s of a sandbox", names[i]);
+	}
+	return 0;
+}
+
+static int init_start(struct outside *o, unsigned env, struct sandbox *s, struct err *e)
+{
+	struct clone_args args = {
+		.flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD,
+		.pidfd = (uintptr_t)&s->init_fd,
+		.exit_signal = SIGCHLD,
+	};
+	struct init_message go = { .word = INIT_GO };
+	auto_fd int theirs = -1;
+	int pair[2];
+	pid_t pid;
+	int r;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_set(e, ERR_HOST, errno, "make a socket pair");
+	s->init_sock = pair[0];
+	theirs = pair[1];
+	if (o->home->mnt[env] >= 0 && setns(o->home->mnt[env], CLONE_NEWNS) < 0)
+		return err_set(e, ERR_HOST, errno, "enter the environment's files");
+	pid = step_is_failed_on_purpose("sandbox") ? -1 : sys_clone3(&args);
+	if (pid < 0)
+		return err_set(e, ERR_HOST, errno, "make a sandbox's namespaces");
+	if (pid == 0)
+		init_main(theirs, o->home, &s->spec);
+	s->init = pid;
+	if (o->home->ids.count == 1)
+		return 0; /* it maps itself */
+	r = maps_write(o, pid, s->slot, e);
+	if (r < 0)
+		return r;
+	r = fd_send(s->init_sock, &go, sizeof(go), NULL, 0);
+	return r < 0 ? err_set(e, ERR_HOST, -r, "start a sandbox's init") : 0;
+}
+
+int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct sandbox_spec *spec, struct sandbox *ret,
+		   struct err *e)
+{
+	struct cgroup_limits limits = { .memory_bytes = spec->memory_bytes,
+					.processes = spec->processes,
+					.cpu_milli = spec->cpu_milli };
+	struct sandbox s = SANDBOX_EMPTY;
+	int r = 0;
+
+	s.slot = slot;
+	s.spec = *spec;
+	if (o->home->cgroup.kind != CGROUP_NONE) {
+		r = step_is_failed_on_purpose("cgroup-open") ? err_set(e, ERR_HOST, errno, "cgroup-open")
+							      : cgroup_open(&o->home->cgroup, slot, &s.cgroup, e);
+		if (r == 0)
+			r = cgroup_set(&s.cgroup, &limits, e);
+	}
+	if (r == 0)
+		r = network_make(spec->has_loopback, e);
+	if (r == 0)
+		r = init_start(o, env, &s, e);
+	if (setns(o->net, CLONE_NEWNET) < 0 && r == 0)
+		r = err_set(e, ERR_HOST, errno, "go back to our own network");
+	if (r < 0) {
+		sandbox_destroy(o, &s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+int sandbox_hear(struct sandbox *s, struct err *e)
+{
+	struct init_message m;
+	int fds[FD_MAX_PASSED];
+	size_t n_fds;
+	ssize_t n = fd_recv(s->init_sock, &m, sizeof(m), fds, &n_fds);
+
+	if (n == -EAGAIN)
+		return SANDBOX_SAID_NOTHING;
+	if (n <= 0)
+		return SANDBOX_SAID_END;
+	if ((size_t)n == sizeof(m) && m.word == INIT_READY && n_fds == 3 && !s->is_ready) {
+		s->tmp_dir = fds[0];
+		s->shm_dir = fds[1];
+		s->proc_dir = fds[2];
+		s->has_proc = m.has_proc;
+		s->init_cpu_ns = m.cpu_ns;
+		s->is_ready = true;
+		if (!s->has_proc)
+			fd_close(&s->proc_dir);
+		return SANDBOX_SAID_READY;
+	}
+	for (size_t i = 0; i < n_fds; i++)
+		fd_close(&fds[i]);
+	if (m.word == INIT_SWEPT)
+		return SANDBOX_SAID_SWEPT;
+	m.fail.step[sizeof(m.fail.step) - 1] = '\0';
+	return err_set(e, ERR_HOST, m.fail.sys, "build the sandbox: step %s", m.fail.step);
+}
+
+bool sandbox_is_sampled(const struct sandbox *s)
+{
+	return !(s->cgroup.has & CGROUP_MEMORY);
+}
+
+/* What differs between the roles; the lock-down is the same. */
+static void role_dress(struct inside *in, enum sandbox_role role)
+{
+	switch (role) {
+	case SANDBOX_MAIN:
+		if (in->spec->cpu_ns) /* behind the exact way: one process alone, rounded up, and one more */
+			in->cpu_seconds = (uint32_t)(in->spec->cpu_ns / UINT64_C(1000000000)) + 2;
+		break;
+	case SANDBOX_SCREEN:
+		in->address_space = UINT64_C(256) << 20;
+		in->cpu_seconds = 3;
+		break;
+	case SANDBOX_COLLECT:
+	case SANDBOX_PROBE:
+		in->cgroup = NULL;
+		in->address_space = UINT64_C(256) << 20;
+		in->cpu_seconds = 20;
+		break;
+	}
+}
+
+int sandbox_spawn(struct outside *o, struct sandbox *s, enum sandbox_role role, const char *bundle, size_t bundle_len,
+		  const int fds[3], struct sandbox_child *ret, struct err *e)
+{
+	struct inside in = {
+		.home = o->home,
+		.spec = &s->spec,
+		.cgroup = s->cgroup.kind == CGROUP_NONE ? NULL : &s->cgroup,
+		.init = s->init_fd,
+		.in = fds[0],
+		.out = fds[1],
+		.err = fds[2],
+		.is_sampled = sandbox_is_sampled(s),
+		.cpu = s->cgroup.has & CGROUP_CPU ? -1 : (int)s->slot,
+	};
+	struct clone_args args = { .flags = CLONE_PIDFD, .exit_signal = SIGCHLD };
+	struct sandbox_child c = SANDBOX_CHILD_EMPTY;
+	auto_fd int theirs = -1;
+	int pair[2];
+
+	role_dress(&in, role);
+	args.pidfd = (uint64_t)(uintptr_t)&c.pidfd;
+	if (in.cgroup && s->cgroup.kind == CGROUP_V2) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint32_t)s->cgroup.dir[0];
+	}
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return err_set(e, ERR_HOST, errno, "make a pipe");
+	c.status = pair[0];
+	theirs = pair[1];
+	in.status = theirs;
+	if (setns(s->init_fd, CLONE_NEWPID) < 0) {
+		fd_close(&c.status);
+		return err_set(e, ERR_HOST, errno, "enter the sandbox's processes");
+	}
+	c.pid = step_is_failed_on_purpose("spawn") ? -1 : sys_clone3(&args);
+	if (c.pid == 0)
+		child_main(&in, role, bundle, bundle_len);
+	if (c.pid < 0)
+		(void)err_set(e, ERR_HOST, errno, "start a process in the sandbox");
+	if (setns(o->pid, CLONE_NEWPID) < 0 && c.pid > 0) /* what is cloned next must not be born in there */
+		return err_set(e, ERR_BUG, errno, "go back to our own processes");
+	if (c.pid < 0) {
+		fd_close(&c.status);
+		return -e->sys;
+	}
+	*ret = c;
+	return 0;
+}
+
+int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *ret_usage)
+{
+	siginfo_t info = { 0 };
+	struct rusage usage = { 0 };
+
+	/* the raw call: it alone also tells the resource usage */
+	if (syscall(SYS_waitid, P_PIDFD, c->pidfd, &info, WEXITED | WNOHANG | __WALL, &usage) < 0)
+		return -errno;
+	if (info.si_pid == 0)
+		return 0;
+	fd_close(&c->pidfd);
+	fd_close(&c->status);
+	c->pid = 0;
+	*ret_info = info;
+	*ret_usage = usage;
+	return 1;
+}
+
+int sandbox_signal(const struct sandbox_child *c, int sig)
+{
+	return sys_pidfd_send_signal(c->pidfd, sig) < 0 ? -errno : 0;
+}
+
+int sandbox_pipe_owner(const struct outside *o, const struct sandbox *s, int fd)
+{
+	if (o->home->ids.count == 1)
+		return 0;
+	return fchown(fd, HOME_SLOT_ID(s->slot), HOME_SLOT_ID(s->slot)) < 0 ? -errno : 0;
+}
+
+int sandbox_sweep(struct sandbox *s)
+{
+	struct init_message m = { .word = INIT_SWEEP };
+
+	return fd_send(s->init_sock, &m, sizeof(m), NULL, 0);
+}
+
+void sandbox_kill(struct sandbox *s)
+{
+	if (s->init > 0)
+		(void)sys_pidfd_send_signal(s->init_fd, SIGKILL);
+}
+
+int sandbox_reap_init(struct sandbox *s, struct rusage *ret_usage)
+{
+	pid_t pid;
+
+	if (s->init == 0)
+		return 1;
+	pid = wait4(s->init, NULL, WNOHANG | __WALL, ret_usage);
+	if (pid == 0)
+		return 0;
+	s->init = 0;
+	return 1;
+}
+
+int sandbox_sample(const struct sandbox *s, bool is_fair, struct sample *ret)
+{
+	const int tmpfs[] = { s->tmp_dir, s->shm_dir };
+
+	if (s->proc_dir < 0)
+		return -EOPNOTSUPP;
+	return is_fair ? sample_fair(s->proc_dir, tmpfs, ARRAY_LEN(tmpfs), ret)
+		       : sample_take(s->proc_dir, tmpfs, ARRAY_LEN(tmpfs), ret);
+}
+
+void sandbox_destroy(struct outside *o, struct sandbox *s)
+{
+	sandbox_kill(s);
+	if (s->init > 0)
+		(void)waitpid(s->init, NULL, __WALL);
+	s->init = 0;
+	fd_close(&s->init_fd);
+	fd_close(&s->init_sock);
+	fd_close(&s->tmp_dir);
+	fd_close(&s->shm_dir);
+	fd_close(&s->proc_dir);
+	cgroup_close(&s->cgroup, &o->home->cgroup, s->slot, false);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "sandbox/cgroup.h"
+#include "sandbox/home.h"
+#include "sandbox/sample.h"
+#include "sandbox/spec.h"
+#include "sandbox/step.h"
+
+/* One sandbox, seen from outside.  Every descriptor is owned; -1: none. */
+struct sandbox {
+	unsigned slot;
+	struct sandbox_spec spec;
+	pid_t init; /* 0: gone (reaped) */
+	int init_fd;
+	int init_sock; /* poll it: init's words (sandbox_hear()) */
+	int tmp_dir;   /* the folders of the sandbox, for measuring only: no path is ever opened through them */
+	int shm_dir;
+	int proc_dir; /* -1: no private proc */
+	bool is_ready;
+	bool has_proc;
+	uint64_t init_cpu_ns; /* what init itself used for the mounts */
+	struct cgroup cgroup;
+};
+
+#define SANDBOX_EMPTY \
+	{ .init_fd = -1, .init_sock = -1, .tmp_dir = -1, .shm_dir = -1, .proc_dir = -1, .cgroup = CGROUP_EMPTY }
+
+/* outside_prepare() - once per supervisor: what every sandbox_create() needs to find its way back */
+struct outside {
+	struct home *home; /* borrowed */
+	int net;           /* our own network and process namespaces */
+	int pid;
+	int proc; /* the home's /proc */
+};
+int outside_prepare(struct outside *o, struct home *home, struct err *e) MUST_CHECK;
+
+/*
+ * sandbox_create() - namespaces, init, control group; does not wait for init
+ * @env: index of the environment whose files it sees
+ *
+ * Network namespaces are made here, by the supervisor, and so belong to the home: nobody in the sandbox can configure them.
+ * On failure nothing is left.
+ */
+int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct sandbox_spec *spec, struct sandbox *ret,
+		   struct err *e) MUST_CHECK;
+
+enum sandbox_said { SANDBOX_SAID_NOTHING, SANDBOX_SAID_READY, SANDBOX_SAID_SWEPT, SANDBOX_SAID_END };
+
+/* sandbox_hear() - one word of init, when init_sock is readable.  Return: enum sandbox_said, or -errno with @e (a failed step) */
+int sandbox_hear(struct sandbox *s, struct err *e) MUST_CHECK;
+
+enum sandbox_role {
+	SANDBOX_MAIN,    /* the script: accounted, all limits */
+	SANDBOX_SCREEN,  /* the screen: accounted, less memory and time */
+	SANDBOX_COLLECT, /* the artifact collector: our own code, not accounted */
+	SANDBOX_PROBE,   /* doctor's look from inside */
+};
+
+struct sandbox_child {
+	pid_t pid;
+	int pidfd;  /* owned */
+	int status; /* owned; end-of-file: exec has succeeded or the helper has ended; else a struct step_fail */
+};
+
+#define SANDBOX_CHILD_EMPTY { .pidfd = -1, .status = -1 }
+
+/*
+ * sandbox_spawn() - a new process in the sandbox, locked down, then the work of its role
+ * @in, @out, @err: become its 0, 1, 2 (pipes; borrowed)
+ *
+ * It is the supervisor's own child: sandbox_reap() tells how it ended.
+ */
+int sandbox_spawn(struct outside *o, struct sandbox *s, enum sandbox_role role, const char *bundle, size_t bundle_len,
+		  const int fds[3], struct sandbox_child *ret, struct err *e) MUST_CHECK;
+
+/* sandbox_reap() - Return: 1 reaped, 0 still there, -errno */
+int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *ret_usage);
+
+/* sandbox_signal() - to a child that is not reaped yet.  Return: 0 or -errno */
+int sandbox_signal(const struct sandbox_child *c, int sig);
+
+/* sandbox_pipe_owner() - give a pipe's end to the sandbox's user, so that it may open /dev/stdout again */
+int sandbox_pipe_owner(const struct outside *o, const struct sandbox *s, int fd) MUST_CHECK;
+
+/* sandbox_sweep() - ask init to kill and reap everything else; the answer comes by sandbox_hear() */
+int sandbox_sweep(struct sandbox *s) MUST_CHECK;
+
+/* sandbox_kill() - SIGKILL for init, and so for everything in the sandbox.  Children must be reaped before init can be. */
+void sandbox_kill(struct sandbox *s);
+
+/* sandbox_reap_init() - Return: 1 reaped, 0 still there */
+int sandbox_reap_init(struct sandbox *s, struct rusage *ret_usage);
+
+/* sandbox_is_sampled() - memory is not held by a control group */
+bool sandbox_is_sampled(const struct sandbox *s);
+
+/* sandbox_sample() - memory and CPU by looking (sample.h); @is_fair: the dear, exact way */
+int sandbox_sample(const struct sandbox *s, bool is_fair, struct sample *ret) MUST_CHECK;
+
+/* sandbox_destroy() - kill, reap (waits for init), give everything back; takes half-built ones */
+void sandbox_destroy(struct outside *o, struct sandbox *s);

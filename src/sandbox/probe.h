@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "sandbox/home.h"
+
+/* The walls and limits of a sandbox, in the order in which they are told. */
+enum probe_wall {
+	PROBE_USER,
+	PROBE_OWN_UID,
+	PROBE_PID,
+	PROBE_MOUNT,
+	PROBE_NETWORK,
+	PROBE_IPC,
+	PROBE_UTS,
+	PROBE_CGROUP_NS,
+	PROBE_PROC,
+	PROBE_CAPABILITIES,
+	PROBE_NO_NEW_PRIVS,
+	PROBE_SECCOMP,
+	PROBE_LANDLOCK,
+	PROBE_MEMORY,
+	PROBE_PROCESSES,
+	PROBE_CPU,
+	PROBE_DISK,
+	PROBE_WALLS,
+};
+
+enum probe_state { PROBE_FULL, PROBE_WEAK, PROBE_MISSING };
+
+struct probe_report {
+	int32_t state;
+	char detail[200]; /* how it holds here, or why it does not */
+	char remedy[320];
+};
+
+/* probe_name(), probe_what() - "landlock", and what it protects */
+const char *probe_name(enum probe_wall w);
+const char *probe_what(enum probe_wall w);
+
+/* probe_home() - what the set-up already showed: fills every report with the home's state */
+void probe_home(const struct home *home, struct probe_report *ret);
+
+/*
+ * probe_demand() - does this host's state satisfy what the caller asks?
+ * @require: names that must hold in full ("cgroup": memory, processes and cpu by control groups), NULL-terminated
+ * @allow:   names that may be missing, NULL-terminated; never the user, mount, pid, seccomp or no_new_privs walls
+ *
+ * Return: 0, or -errno with @e naming the wall, why it is not there and the remedy.
+ */
+int probe_demand(const struct probe_report *reports, const char *const *require, const char *const *allow,
+		 struct err *e) MUST_CHECK;
+
+/*
+ * probe_inside() - look from inside: called in a locked-down child, tries what each wall must refuse
+ *
+ * Writes one byte per wall (enum probe_state) on @out, nothing else.  Return: 0 or -errno.
+ */
+int probe_inside(const struct home *home, int out);
+
+/* probe_why_no_home() - the supervisor's namespaces could not be made: say what is in the way, with the remedy */
+void probe_why_no_home(int sys, struct probe_report *reports, struct err *e);
