@@ -1,0 +1,50 @@
+# A menu: each target is a few calls that you could type yourself.
+MESON  ?= meson
+PREFIX ?= /usr/local
+SAN    := -Db_sanitize=address,undefined -Db_lundef=false
+export ASAN_OPTIONS  ?= strict_string_checks=1:detect_stack_use_after_return=1
+export UBSAN_OPTIONS ?= print_stacktrace=1:halt_on_error=1
+
+all: build/build.ninja ## build build/cloche
+	ninja -C build
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+hello: deps-build all ## install what is missing, build, run the first example
+	build/cloche trigger --request examples/hello_world.json
+
+check: deps-test ## install what the tests need, build, run all tests
+	python3 tests/check.py
+
+asan: deps-test ## unit and product tests with ASan and UBSan in everything that is not inside a sandbox
+	[ -f build-asan/build.ninja ] || CC=gcc $(MESON) setup build-asan $(SAN)
+	ninja -C build-asan
+	$(MESON) test -C build-asan --print-errorlogs --suite unit --suite fuzz
+	CLOCHE_BIN=$(CURDIR)/build-asan/cloche python3 -B -m pytest -q -p no:cacheprovider tests/product -k 'contract or bad_input or exit'
+
+fuzz: deps-test ## a minute of libFuzzer for each parser
+	[ -f build-fuzz/build.ninja ] || CC=clang $(MESON) setup build-fuzz $(SAN) -Dfuzz=true
+	ninja -C build-fuzz
+	$(MESON) test -C build-fuzz --suite fuzz --print-errorlogs
+
+lint: deps-test build-clang/build.ninja ## clang-tidy, clang's warnings, cppcheck, shellcheck, spelling, layers
+	tools/lint.sh
+
+bench: all ## what a run costs against plain python3, side by side
+	python3 bench/run.py
+
+install: all ## DESTDIR= PREFIX=
+	$(MESON) configure build -Dprefix=$(PREFIX)
+	ninja -C build
+	DESTDIR=$(DESTDIR) $(MESON) install -C build --no-rebuild
+
+clean: ## remove what was built
+	rm -rf build build-asan build-fuzz build-clang build-fail
+
+deps-build: ; @tools/deps.sh build
+deps-test: ; @tools/deps.sh test
+build/build.ninja: ; $(MESON) setup build
+build-clang/build.ninja: ; CC=clang $(MESON) setup build-clang -Dwerror=true
+
+.PHONY: all help hello check asan fuzz lint bench install clean deps-build deps-test

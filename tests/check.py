@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""All tests, counted: builds, then unit, fuzz and lint tests by meson, then the built product by pytest.
+
+The last line is "N passed, N failed".  With CLOCHE_MUST_WORK=1 a skip is a failure, unless its reason begins with
+"needs:" (another kind of host, listed in tests/NEEDS-VM) or "shared:" (data that is not part of the product).
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+MUST_WORK = os.environ.get("CLOCHE_MUST_WORK") == "1"
+passed, failed, skipped = [], [], []
+
+
+def step(name, argv, **env):
+    start = time.monotonic()
+    print(f"== {name}", flush=True)
+    code = subprocess.run(argv, cwd=TOP, env={**os.environ, **env}).returncode
+    print(f"== {name}: {'ok' if code == 0 else f'exit {code}'} in {time.monotonic() - start:.0f} s", flush=True)
+    return code
+
+
+def one(name, argv, **env):
+    (passed if step(name, argv, **env) == 0 else failed).append(name)
+
+
+def skip(name, reason):
+    allowed = reason.startswith(("needs:", "shared:"))
+    print(f"SKIP {name}: {reason}")
+    (failed if MUST_WORK and not allowed else skipped).append(name)
+
+
+def build(folder, *options, cc="gcc"):
+    if not (TOP / folder / "build.ninja").exists():
+        if step(f"configure {folder}", ["meson", "setup", folder, *options], CC=cc) != 0:
+            failed.append(f"configure {folder}")
+            return
+    one(f"build {folder} without warnings", ["ninja", "-C", folder])
+
+
+def by_meson(folder, *suites):
+    args = [a for s in suites for a in ("--suite", s)]
+    step("unit, fuzz and layer tests", ["meson", "test", "-C", folder, "--print-errorlogs", *args])
+    for line in (TOP / folder / "meson-logs/testlog.json").read_text().splitlines():
+        t = json.loads(line)
+        if t["result"] == "OK":
+            passed.append(t["name"])
+        elif t["result"] == "SKIP":
+            skip(t["name"], "exit 77: " + (t.get("stderr") or t.get("stdout") or "").strip()[-200:])
+        else:
+            failed.append(t["name"])
+
+
+def by_pytest(name, folder, args, **env):
+    report = TOP / folder / f"pytest-{name}.xml"
+    report.unlink(missing_ok=True)
+    code = step(name, [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *args],
+                CLOCHE_BIN=str(TOP / "build/cloche"), CLOCHE_BIN_FAIL=str(TOP / "build-fail/cloche"), **env)
+    if not report.exists():
+        failed.append(f"{name}: no report")
+        return
+    n = 0
+    for case in ET.parse(report).iter("testcase"):
+        n += 1
+        case_name = f"{case.get('classname')}::{case.get('name')}"
+        if case.find("skipped") is not None:
+            skip(case_name, case.find("skipped").get("message", ""))
+        elif case.find("failure") is not None or case.find("error") is not None:
+            failed.append(case_name)
+        else:
+            passed.append(case_name)
+    if n == 0 or (code not in (0, 1)):
+        failed.append(f"{name}: pytest exit {code}, {n} tests")
+
+
+def main():
+    build("build", "-Dwerror=true")
+    build("build-clang", "-Dwerror=true", cc="clang")
+    build("build-fail", "-Dwerror=true", "-Dfail_steps=true")
+    by_meson("build", "unit", "fuzz", "lint")
+    by_pytest("product", "build", ["tests/product"])
+    by_pytest("attack", "build", ["tests/attack"])
+    one("static analysis", ["tools/lint.sh"])
+    for name in failed:
+        print(f"FAILED {name}")
+    extra = f", {len(skipped)} skipped" if skipped else ""
+    print(f"{len(passed)} passed, {len(failed)} failed{extra}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Static analysis; every line that it prints is a fault.  Needs build-clang (make lint makes it).
+set -u
+cd "$(dirname "$0")/.." || exit 2
+bad=0
+run() {
+	if ! out=$("$@" 2>&1); then
+		bad=1
+		echo "$out"
+	fi
+}
+run ninja -C build-clang
+files=$(git ls-files 'src/*.c' 'tools/*.c')
+# one file a process, as many as there are CPUs
+tidy() {
+	echo "$files" | xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p build-clang 2>/dev/null
+}
+out=$(tidy | grep -E 'warning:|error:')
+if [ -n "$out" ]; then
+	bad=1
+	echo "$out"
+fi
+# shellcheck disable=SC2086 # lists of names
+run cppcheck --enable=warning,portability,performance --std=c11 --library=gnu --library=posix --inline-suppr --quiet \
+	--error-exitcode=1 -I src -I include $(git ls-files 'src/*.c' | grep -v zygote)
+# shellcheck disable=SC2046
+run shellcheck $(git ls-files '*.sh') .ci/run
+# shellcheck disable=SC2046
+run codespell --quiet-level=3 --ignore-words tools/spelling-ignore.txt $(git ls-files '*.md' '*.scd' 'src/*.[ch]' 'include/*')
+run python3 tools/check_layers.py src
+exit $bad
