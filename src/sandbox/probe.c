@@ -56,7 +56,7 @@ const char *probe_what(enum probe_wall w)
 
 static void tell(struct probe_report *r, enum probe_state state, const char *detail, const char *remedy)
 {
-	r->state = state;
+	r->state = (int32_t)state;
 	(void)snprintf(r->detail, sizeof(r->detail), "%s", detail);
 	(void)snprintf(r->remedy, sizeof(r->remedy), "%s", remedy);
 }
