@@ -15,6 +15,7 @@
  *	                              preload = json re, mode = auto|warm|cold, and any of [limits]' NAME
  *	[screen]                      report = ctypes, os.system   reject = ...
  *	[protect]                     require = cgroup, landlock   allow_missing = ...
+ *	[server]                      max_running = 4, queue_max = 128, grace = 10, group = NAME
  */
 struct conf_strings {
 	char **items; /* owned, each owned */
@@ -31,6 +32,14 @@ struct conf_environment {
 	struct job_limits limits;   /* 0 in a field: not set here */
 };
 
+/* What a server keeps to; see cloche.ini(5). */
+struct conf_server {
+	uint32_t max_running; /* runs at the same time; 0: the number of CPUs */
+	uint32_t queue_max;   /* requests that wait */
+	uint64_t grace_ns;    /* what runs get to end by themselves when the server stops */
+	char *group;          /* owned; who besides root may use root's socket; NULL: nobody */
+};
+
 struct conf {
 	struct job_rules rules;
 	struct conf_environment *environments; /* [0] is "default": /usr/bin/python3 unless configured */
@@ -40,6 +49,7 @@ struct conf {
 	struct conf_strings screen_reject;
 	struct conf_strings require;
 	struct conf_strings allow_missing;
+	struct conf_server server;
 };
 
 int conf_init(struct conf *c) MUST_CHECK;

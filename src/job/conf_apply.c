@@ -14,8 +14,10 @@
 
 #define SCRIPT_BYTES_CEILING (UINT64_C(64) << 20)
 #define SEPARATORS           ", \t"
+#define RUNNING_CEILING      1024 /* a supervisor has 2048 places, those of an ending one among them */
+#define QUEUE_CEILING        1024
 
-static const char *const sections[] = { "limits", "environment NAME", "screen", "protect" };
+static const char *const sections[] = { "limits", "environment NAME", "screen", "protect", "server" };
 
 /* not_allowed() - "section.key: \"value\" is not allowed: ..."; Return: -EINVAL */
 static int PRINTF_LIKE(3, 4) not_allowed(const struct conf_setting *s, struct conf_fault *f, const char *allowed, ...)
@@ -51,7 +53,8 @@ bool conf_section_ok(const char *section, struct conf_fault *f)
 	static const char prefix[] = "environment ";
 	char shown[60];
 
-	if (strcmp(section, "limits") == 0 || strcmp(section, "screen") == 0 || strcmp(section, "protect") == 0)
+	if (strcmp(section, "limits") == 0 || strcmp(section, "screen") == 0 || strcmp(section, "protect") == 0 ||
+	    strcmp(section, "server") == 0)
 		return true;
 	job_show_plain(shown, sizeof(shown), section, strlen(section));
 	if (strncmp(section, prefix, sizeof(prefix) - 1) == 0) {
@@ -61,8 +64,8 @@ bool conf_section_ok(const char *section, struct conf_fault *f)
 			       JOB_ENVIRONMENT_WORDS);
 		return false;
 	}
-	(void)snprintf(f->msg, sizeof(f->msg), "[%s] is an unknown section: known are [%s], [%s], [%s], [%s]", shown,
-		       sections[0], sections[1], sections[2], sections[3]);
+	(void)snprintf(f->msg, sizeof(f->msg), "[%s] is an unknown section: known are [%s], [%s], [%s], [%s], [%s]",
+		       shown, sections[0], sections[1], sections[2], sections[3], sections[4]);
 	return false;
 }
 
@@ -307,6 +310,44 @@ static int apply_protect(struct conf *c, const struct conf_setting *s, struct co
 	return unknown(s, f, known, ARRAY_LEN(known));
 }
 
+/* put_group() - a group's name as the system takes it; whether it is there is seen when it is used */
+static int put_group(char **group, const struct conf_setting *s, struct conf_fault *f)
+{
+	size_t len = strlen(s->value);
+	char *name;
+
+	if (len < 1 || len > 32 || !is_wall(s->value, len) || s->value[0] == '-')
+		return not_allowed(s, f, "the name of a group");
+	name = strdup(s->value);
+	if (!name)
+		return -ENOMEM;
+	free(*group);
+	*group = name;
+	return 0;
+}
+
+static int apply_server(struct conf_server *v, const struct conf_setting *s, struct conf_fault *f)
+{
+	static const char *const known[] = { "max_running", "queue_max", "grace", "group" };
+	bool is_queue = strcmp(s->key, "queue_max") == 0;
+	uint64_t number = 0;
+
+	if (strcmp(s->key, "grace") == 0)
+		return put_time(&v->grace_ns, s, f);
+	if (strcmp(s->key, "group") == 0)
+		return put_group(&v->group, s, f);
+	if (!is_queue && strcmp(s->key, "max_running") != 0)
+		return unknown(s, f, known, ARRAY_LEN(known));
+	if (parse_u64(s->value, is_queue ? 0 : 1, is_queue ? QUEUE_CEILING : RUNNING_CEILING, &number) < 0)
+		return not_allowed(s, f, "a whole number, at least %d, at most %d", is_queue ? 0 : 1,
+				   is_queue ? QUEUE_CEILING : RUNNING_CEILING);
+	if (is_queue)
+		v->queue_max = (uint32_t)number;
+	else
+		v->max_running = (uint32_t)number;
+	return 0;
+}
+
 int conf_apply(struct conf *c, const struct conf_setting *s, struct conf_fault *f)
 {
 	if (!conf_section_ok(s->section, f))
@@ -317,5 +358,7 @@ int conf_apply(struct conf *c, const struct conf_setting *s, struct conf_fault *
 		return apply_screen(c, s, f);
 	if (strcmp(s->section, "protect") == 0)
 		return apply_protect(c, s, f);
+	if (strcmp(s->section, "server") == 0)
+		return apply_server(&c->server, s, f);
 	return apply_environment(c, s, f);
 }

@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "job/request.h"
 
 #define DEFAULT_PYTHON "/usr/bin/python3"
+#define QUEUE_MAX      128
+#define GRACE_NS       (10 * NS_PER_SEC)
 
 int conf_strings_add(struct conf_strings *l, const char *s, size_t len)
 {
@@ -110,6 +113,17 @@ int conf_refresh(struct conf *c)
 	return 0;
 }
 
+static int server_copy(const struct conf_server *from, struct conf_server *to)
+{
+	char *group = from->group ? strdup(from->group) : NULL;
+
+	if (from->group && !group)
+		return -ENOMEM;
+	*to = *from;
+	to->group = group;
+	return 0;
+}
+
 int conf_copy(const struct conf *c, struct conf *ret)
 {
 	struct conf copy = { .rules = c->rules };
@@ -126,6 +140,8 @@ int conf_copy(const struct conf *c, struct conf *ret)
 	if (r == 0)
 		r = strings_copy(&c->allow_missing, &copy.allow_missing);
 	if (r == 0)
+		r = server_copy(&c->server, &copy.server);
+	if (r == 0)
 		r = conf_refresh(&copy);
 	if (r < 0) {
 		conf_done(&copy);
@@ -139,7 +155,7 @@ int conf_init(struct conf *c)
 {
 	struct conf_environment *ignored;
 
-	*c = (struct conf) { 0 };
+	*c = (struct conf) { .server = { .queue_max = QUEUE_MAX, .grace_ns = GRACE_NS } };
 	job_rules_init(&c->rules);
 	if (conf_environment_get(c, "default", &ignored) < 0 || conf_refresh(c) < 0) {
 		conf_done(c);
@@ -158,6 +174,7 @@ void conf_done(struct conf *c)
 	conf_strings_done(&c->screen_reject);
 	conf_strings_done(&c->require);
 	conf_strings_done(&c->allow_missing);
+	free(c->server.group);
 	*c = (struct conf) { 0 };
 }
 

@@ -163,7 +163,8 @@ static void test_set_refusals(void **state)
 	assert_int_equal(conf_set(c, "nope", "a", "b", "flag", true, &e), -EINVAL);
 	assert_string_equal(
 		e.msg,
-		"flag: [nope] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
+		"flag: [nope] is an unknown section: known are [limits], [environment NAME], [screen], [protect], "
+		"[server]");
 	assert_int_equal(c->n_environments, 1);
 }
 
@@ -217,11 +218,14 @@ static void test_form(void **state)
 	struct err e;
 
 	refuses(c, "cpus = 1\n",
-		"t.ini:1: [] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
+		"t.ini:1: [] is an unknown section: known are [limits], [environment NAME], [screen], [protect], "
+		"[server]");
 	refuses(c, "[limit]\n",
-		"t.ini:1: [limit] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
+		"t.ini:1: [limit] is an unknown section: known are [limits], [environment NAME], [screen], [protect], "
+		"[server]");
 	refuses(c, "\n [limit]\n",
-		"t.ini:2: [limit] is an unknown section: known are [limits], [environment NAME], [screen], [protect]");
+		"t.ini:2: [limit] is an unknown section: known are [limits], [environment NAME], [screen], [protect], "
+		"[server]");
 	refuses(c, "[limits\n", "t.ini:1: a section is [NAME] alone on its line");
 	refuses(c, "[limits] cpus = 1\n", "t.ini:1: a section is [NAME] alone on its line");
 	refuses(c, "[environment a/b]\n",
