@@ -14,6 +14,8 @@
 #include "base/fd.h"
 #include "run/front.h"
 
+#define STEP_MESSAGES 8 /* in one run_step() */
+
 static const struct front_environment *environment_of(const struct supervisor *s, const char *name, uint32_t *ret_index)
 {
 	for (size_t i = 0; i < s->n_environments; i++) {
@@ -96,7 +98,7 @@ static int start(struct run *r, struct err *e)
 		.n_reject = (uint16_t)r->s->n_reject,
 		.timeout_ns = j->timeout_ns,
 		.output_max = j->limits.output_bytes_hard,
-		.arrived_ns = clock_now_ns(),
+		.arrived_ns = r->hooks.arrived_ns ? r->hooks.arrived_ns : clock_now_ns(),
 	};
 	const struct front_environment *env = environment_of(r->s, j->environment, &m.environment);
 	auto_fd int theirs = -1;
@@ -124,20 +126,18 @@ static void run_free(struct run *r)
 
 ssize_t run_input(struct run *r, const void *data, size_t len)
 {
-	struct {
-		struct wire_head head;
-		char data[WIRE_DATA_MAX];
-	} m = { .head = { .type = WIRE_INPUT } };
+	struct wire_head head = { .type = WIRE_INPUT };
+	struct iovec iov[] = { { .iov_base = &head, .iov_len = sizeof(head) }, { .iov_base = (void *)(uintptr_t)data } };
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = ARRAY_LEN(iov) };
 	ssize_t n;
 
 	if (r->is_input_over)
 		return -EPIPE;
-	if (len > sizeof(m.data))
-		len = sizeof(m.data);
-	if (len > 0)
-		memcpy(m.data, data, len);
+	if (len > WIRE_DATA_MAX)
+		len = WIRE_DATA_MAX;
+	iov[1].iov_len = len;
 	do {
-		n = send(r->channel, &m, sizeof(m.head) + len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		n = sendmsg(r->channel, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0 && errno != EAGAIN)
 		r->is_input_over = true;
@@ -221,8 +221,11 @@ static int take_output(struct run *r, uint32_t stream, const char *data, size_t 
 }
 
 /* One message of the supervisor's.  What comes out of a sandbox inside it is hostile; the frame is not. */
-static int take(struct run *r, const struct wire_head *head, const char *data, size_t len)
+static int take(struct run *r, size_t len)
 {
+	const struct wire_head *head = &r->message.head;
+	const char *data = r->message.data;
+
 	switch (head->type) {
 	case WIRE_OUTPUT:
 		return take_output(r, head->stream, data, len);
@@ -248,21 +251,19 @@ static int take(struct run *r, const struct wire_head *head, const char *data, s
 
 int run_step(struct run *r, struct err *e)
 {
-	struct {
-		struct wire_head head;
-		char data[WIRE_DATA_MAX];
-	} m;
-
 	feed(r);
-	while (!r->is_done && !r->is_lost) {
-		ssize_t n = recv(r->channel, &m, sizeof(m), MSG_DONTWAIT);
+	for (int taken = 0; !r->is_done && !r->is_lost; taken++) {
+		ssize_t n;
 		int k;
 
+		if (taken == STEP_MESSAGES) /* others have their turn, and our reader too */
+			return 0;
+		n = recv(r->channel, &r->message, sizeof(r->message), MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN)
 			return 0;
-		k = n < (ssize_t)sizeof(m.head) ? -EPIPE : take(r, &m.head, m.data, (size_t)n - sizeof(m.head));
+		k = n < (ssize_t)sizeof(r->message.head) ? -EPIPE : take(r, (size_t)n - sizeof(r->message.head));
 		if (k == 0)
 			continue;
 		r->is_lost = true;

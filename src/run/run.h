@@ -44,6 +44,15 @@ struct supervisor;
 int supervisor_start(const struct run_options *o, struct supervisor **ret, struct err *e) MUST_CHECK;
 void supervisor_stop(struct supervisor *s);
 
+/*
+ * supervisor_state() - how it stands, without waiting; poll supervisor_fd() for POLLIN until it is ready or has failed,
+ * then for no event (POLLHUP tells its end)
+ *
+ * Return: 1 ready; 0 not yet; -errno with @e set: it could not start, or has ended.
+ */
+int supervisor_state(struct supervisor *s, struct err *e) MUST_CHECK;
+int supervisor_fd(const struct supervisor *s);
+
 /* One protection of this host, as `cloche doctor` tells it; found by doing. */
 enum wall_state { WALL_FULL, WALL_WEAK, WALL_MISSING };
 
@@ -71,6 +80,7 @@ struct run_hooks {
 	void *userdata;
 	/* output as it comes (stream 1 or 2); when set, nothing is kept in the result.  Return: 0, or -errno to cancel the run */
 	int (*on_output)(void *userdata, int stream, const void *data, size_t len);
+	uint64_t arrived_ns; /* CLOCK_MONOTONIC; what queue_time counts from; 0: now */
 };
 
 /*
@@ -84,7 +94,7 @@ int run_start(struct supervisor *s, const struct job *j, bool is_streamed, const
 int run_fd(const struct run *r);
 short run_events(const struct run *r);
 
-/* run_step() - take what has arrived, without blocking.  Return: 0 go on, 1 done, -errno (the run is lost: still call run_finish()) */
+/* run_step() - take some of what has arrived, without blocking (what is left makes run_fd() readable again).  Return: 0 go on, 1 done, -errno (the run is lost: still call run_finish()) */
 int run_step(struct run *r, struct err *e) MUST_CHECK;
 
 /*

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a supervisor of ours stands, for callers that keep one for long. */
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "run/front.h"
+
+int supervisor_fd(const struct supervisor *s)
+{
+	return s->control;
+}
+
+int supervisor_state(struct supervisor *s, struct err *e)
+{
+	char byte;
+
+	supervisor_hear(s, false);
+	if (s->has_failed) {
+		*e = s->err;
+		return -EPROTO;
+	}
+	if (!s->is_ready)
+		return 0;
+	if (recv(s->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		return err_set(e, ERR_HOST, 0, "the supervisor has ended");
+	return 1;
+}
