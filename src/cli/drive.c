@@ -144,6 +144,7 @@ int drive(struct drive *d, struct supervisor *s, const struct job *j, struct res
 	l->feed.is_done = d->input < 0;
 	e->kind = ERR_NONE;
 	r = run_start(s, j, d->input >= 0, d->copies_output ? &hooks : NULL, &l->run, e);
+	supervisor_no_more(s); /* it cleans up while we report */
 	if (r < 0) {
 		free(l);
 		return r;

@@ -45,6 +45,10 @@ struct run {
 	struct err err;
 	struct result result;
 	struct wire_outcome outcome;
+	struct {
+		struct wire_head head;
+		char data[WIRE_DATA_MAX];
+	} message; /* the one that was received last */
 	struct artifacts_reader artifacts;
 	char findings[8192]; /* of the screen, hostile */
 	size_t findings_len;

@@ -44,6 +44,9 @@ struct supervisor;
 int supervisor_start(const struct run_options *o, struct supervisor **ret, struct err *e) MUST_CHECK;
 void supervisor_stop(struct supervisor *s);
 
+/* supervisor_no_more() - no further run will be started: it may end as soon as the last one has */
+void supervisor_no_more(struct supervisor *s);
+
 /*
  * supervisor_state() - how it stands, without waiting; poll supervisor_fd() for POLLIN until it is ready or has failed,
  * then for no event (POLLHUP tells its end)

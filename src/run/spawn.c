@@ -241,11 +241,19 @@ void supervisor_stop(struct supervisor *s)
 	free(s);
 }
 
+static void take_walls(struct supervisor *s, const struct wire_walls *m)
+{
+	while (s->n_walls < WALL_REPORTS_MAX && m->walls[s->n_walls].name[0]) {
+		s->walls[s->n_walls] = m->walls[s->n_walls];
+		s->n_walls++;
+	}
+}
+
 void supervisor_hear(struct supervisor *s, bool wait)
 {
 	union {
 		struct wire_head head;
-		struct wire_wall wall;
+		struct wire_walls walls;
 		struct wire_failed failed;
 	} m;
 
@@ -256,8 +264,8 @@ void supervisor_hear(struct supervisor *s, bool wait)
 			continue;
 		if (n < 0 && errno == EAGAIN)
 			return;
-		if (n == sizeof(m.wall) && m.head.type == WIRE_WALL && s->n_walls < WALL_REPORTS_MAX) {
-			s->walls[s->n_walls++] = m.wall.wall;
+		if (n == sizeof(m.walls) && m.head.type == WIRE_WALLS) {
+			take_walls(s, &m.walls);
 		} else if (n == sizeof(m.head) && m.head.type == WIRE_READY) {
 			s->is_ready = true;
 		} else if (n == sizeof(m.failed) && m.head.type == WIRE_FAILED) {
@@ -268,4 +276,9 @@ void supervisor_hear(struct supervisor *s, bool wait)
 			(void)err_set(&s->err, ERR_HOST, 0, "the supervisor ended before it was ready");
 		}
 	}
+}
+
+void supervisor_no_more(struct supervisor *s)
+{
+	(void)shutdown(s->control, SHUT_WR);
 }

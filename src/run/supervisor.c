@@ -17,6 +17,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,15 +49,19 @@ struct state {
 
 static void say_walls(const struct probe_report *reports)
 {
-	for (int i = 0; i < PROBE_WALLS; i++) {
-		struct wire_wall m = { .head = { .type = WIRE_WALL }, .wall = { .state = reports[i].state } };
+	static struct wire_walls m = { .head = { .type = WIRE_WALLS } };
 
-		(void)snprintf(m.wall.name, sizeof(m.wall.name), "%s", probe_name((enum probe_wall)i));
-		(void)snprintf(m.wall.what, sizeof(m.wall.what), "%s", probe_what((enum probe_wall)i));
-		(void)snprintf(m.wall.detail, sizeof(m.wall.detail), "%s", reports[i].detail);
-		(void)snprintf(m.wall.remedy, sizeof(m.wall.remedy), "%s", reports[i].remedy);
-		(void)fd_send(WIRE_CONTROL, &m, sizeof(m), NULL, 0);
+	_Static_assert(PROBE_WALLS <= WALL_REPORTS_MAX, "every wall has room in the message");
+	for (int i = 0; i < PROBE_WALLS; i++) {
+		struct wall_report *w = &m.walls[i];
+
+		w->state = reports[i].state;
+		(void)snprintf(w->name, sizeof(w->name), "%s", probe_name((enum probe_wall)i));
+		(void)snprintf(w->what, sizeof(w->what), "%s", probe_what((enum probe_wall)i));
+		(void)snprintf(w->detail, sizeof(w->detail), "%s", reports[i].detail);
+		(void)snprintf(w->remedy, sizeof(w->remedy), "%s", reports[i].remedy);
 	}
+	(void)fd_send(WIRE_CONTROL, &m, sizeof(m), NULL, 0);
 }
 
 static int say_failed(const struct err *e)
@@ -176,6 +181,36 @@ static void learn(struct home *home)
 				strcmp(quota, "0\n") == 0);
 }
 
+/* The control groups that outer has prepared meanwhile; their folders survive the exec. */
+static int take_cgroups(struct home *home, int go, struct err *e)
+{
+	int fds[FD_MAX_PASSED];
+	size_t at = 0;
+	size_t n_fds;
+
+	if (fd_recv(go, &home->cgroup, sizeof(home->cgroup), fds, &n_fds) != sizeof(home->cgroup))
+		return err_set(e, ERR_HOST, 0, "the outer supervisor is gone");
+	for (int i = 0; i < CGROUP_HIERARCHIES; i++) {
+		if (home->cgroup.dir[i] >= 0)
+			home->cgroup.dir[i] = at < n_fds ? fds[at++] : -1;
+		if (home->cgroup.dir[i] >= 0)
+			(void)fd_cloexec(home->cgroup.dir[i], false);
+	}
+	return 0;
+}
+
+static int send_cgroups(const struct cgroup_host *g, int go)
+{
+	int fds[CGROUP_HIERARCHIES];
+	size_t n = 0;
+
+	for (int i = 0; i < CGROUP_HIERARCHIES; i++) {
+		if (g->dir[i] >= 0)
+			fds[n++] = g->dir[i];
+	}
+	return fd_send(go, g, sizeof(*g), fds, n);
+}
+
 /* The child in the new namespaces; returns only on failure. */
 static int inner(const struct setup *s, struct state *st, int go, int self)
 {
@@ -185,12 +220,14 @@ static int inner(const struct setup *s, struct state *st, int go, int self)
 	int r;
 
 	r = capture_all(s, plans, &e);
-	if (r == 0 && (read(go, &word, 1) != 1)) /* the ids are mapped */
+	if (r == 0 && read(go, &word, 1) != 1) /* the ids are mapped */
 		return 1;
 	if (r == 0)
 		r = home_become_root(&st->home.ids, &e);
 	if (r == 0)
 		r = build_all(&st->home, plans, &e);
+	if (r == 0)
+		r = take_cgroups(&st->home, go, &e);
 	if (r == 0) {
 		learn(&st->home);
 		probe_home(&st->home, st->reports);
@@ -211,79 +248,96 @@ static void on_signal(int sig)
 	(void)kill(inner_pid, SIGKILL); /* the home dies with it; the clean-up goes on */
 }
 
-/* Keep what inner needs open over its exec, give it its ids, wait for its end. */
-static int outer_wait(pid_t pid, const struct state *st, int go, struct err *e)
+static int wait_for(pid_t pid)
+{
+	int status = 0;
+
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/* The child has its ids and, as soon as they are ready, its control groups (a v2 child was born in one of them). */
+static int help(pid_t pid, struct home *home, int go, struct err *e)
 {
 	struct sigaction act = { .sa_handler = on_signal };
-	int status = 0;
 	int r;
 
 	inner_pid = pid;
 	(void)sigaction(SIGTERM, &act, NULL);
 	(void)sigaction(SIGINT, &act, NULL);
 	(void)sigaction(SIGHUP, &act, NULL);
-	r = home_map(pid, &st->home.ids, e);
+	r = home_map(pid, &home->ids, e);
 	if (r == 0)
-		(void)!write(go, "g", 1);
+		(void)fd_send(go, "m", 1, NULL, 0);
+	if (r == 0 && home->cgroup.kind != CGROUP_V2)
+		r = cgroup_host_open(home->ids.uid, home->ids.gid, &home->cgroup, e);
+	if (r == 0)
+		(void)send_cgroups(&home->cgroup, go); /* a child that is gone has told why itself */
 	else
 		(void)kill(pid, SIGKILL);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	if (r < 0)
-		return say_failed(e);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+	return r;
+}
+
+/* The ends of outer's life: nobody else holds @life's other end, so its closing tells inner. */
+static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
+{
+	int life[2];
+	int go[2];
+	pid_t pid;
+	int code;
+	int r;
+
+	if (pipe(life) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, go) < 0)
+		return err_set(e, ERR_HOST, errno, "make a pipe");
+	(void)fd_cloexec(life[1], true);
+	st->home.life = life[0];
+	pid = home_clone(&st->home.cgroup, e);
+	if (pid == 0) {
+		(void)close(life[1]);
+		(void)close(go[1]);
+		_exit(inner(s, st, go[0], self));
+	}
+	if (pid < 0) {
+		probe_why_no_home(-(int)pid, st->reports, e);
+		say_walls(st->reports);
+		return (int)pid;
+	}
+	(void)close(go[0]);
+	(void)close(life[0]);
+	r = help(pid, &st->home, go[1], e);
+	(void)close(go[1]);
+	code = wait_for(pid);
+	return r < 0 ? r : code;
 }
 
 static int outer(void)
 {
-	static struct state st;
+	static struct state st = { .home = { .cgroup = CGROUP_HOST_EMPTY } };
 	static struct setup s;
 	struct err e = { 0 };
-	int life[2];
-	int go[2];
-	pid_t pid;
-	int self;
+	int self = -1;
 	int r;
 
 	r = setup_take(&s, &e);
-	if (r < 0)
-		return say_failed(&e);
-	self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
-	if (self < 0 || pipe(life) < 0 || pipe2(go, O_CLOEXEC) < 0) {
-		(void)err_set(&e, ERR_HOST, errno, "/proc/self/exe and pipes");
-		return say_failed(&e);
-	}
-	(void)fd_cloexec(life[1], true);
+	if (r == 0)
+		self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+	if (r == 0 && self < 0)
+		r = err_set(&e, ERR_HOST, errno, "open /proc/self/exe");
 	home_ids(&st.home.ids);
-	st.home.life = life[0];
 	st.home.n_envs = s.n_envs;
-	r = cgroup_host_open(st.home.ids.uid, st.home.ids.gid, &st.home.cgroup, &e);
+	if (r == 0 && cgroup_host_is_v2()) /* or it would have to be moved, which is slow */
+		r = cgroup_host_open(st.home.ids.uid, st.home.ids.gid, &st.home.cgroup, &e);
+	if (r == 0)
+		r = outer_run(&s, &st, self, &e);
 	if (r < 0)
-		return say_failed(&e);
-	for (int i = 0; i < CGROUP_HIERARCHIES; i++) { /* they are to survive the second exec */
-		if (st.home.cgroup.dir[i] >= 0)
-			(void)fd_cloexec(st.home.cgroup.dir[i], false);
-	}
-	pid = home_clone(&st.home.cgroup, &e);
-	if (pid == 0) {
-		(void)close(life[1]);
-		(void)close(go[1]);
-		_exit(inner(&s, &st, go[0], self));
-	}
-	if (pid < 0) {
-		probe_why_no_home(-(int)pid, st.reports, &e);
-		say_walls(st.reports);
 		r = say_failed(&e);
-	} else {
-		(void)close(go[0]);
-		(void)close(life[0]);
-		r = outer_wait(pid, &st, go[1], &e);
-	}
 	cgroup_host_close(&st.home.cgroup);
 	return r;
 }
 
-static void take_control(struct supervise *s, bool *ret_is_over)
+/* The front's end of the control socket: no more jobs come.  A front that died takes its runs' channels with it. */
+static void take_control(struct supervise *s, struct watch *control)
 {
 	int fds[FD_MAX_PASSED];
 	struct wire_job j;
@@ -294,7 +348,7 @@ static void take_control(struct supervise *s, bool *ret_is_over)
 	if (n == -EAGAIN || n == -EMSGSIZE)
 		return;
 	if (n <= 0) {
-		*ret_is_over = true;
+		watch_clear(s, control);
 		return;
 	}
 	if ((size_t)n == sizeof(j) && (j.head.type == WIRE_JOB || j.head.type == WIRE_PROBE)) {
@@ -305,21 +359,23 @@ static void take_control(struct supervise *s, bool *ret_is_over)
 		fd_close(&fds[i]);
 }
 
-static void loop(struct supervise *s)
+static void loop(struct supervise *s, struct watch *control)
 {
 	struct epoll_event events[64];
 	bool is_over = false;
 
-	while (!is_over) {
+	while (!is_over && (control->fd >= 0 || s->n_works > 0)) {
 		int n = epoll_wait(s->epoll, events, ARRAY_LEN(events), -1);
 
 		for (int i = 0; i < n; i++) {
 			struct watch *w = events[i].data.ptr;
 
-			if (w->kind == WATCH_CONTROL)
-				take_control(s, &is_over);
-			else if (w->kind == WATCH_LIFE)
+			if (w->kind == WATCH_LIFE)
 				is_over = true;
+			else if (w->kind == WATCH_CONTROL && control->fd >= 0)
+				take_control(s, control);
+			else if (w->kind == WATCH_CONTROL)
+				continue;
 			else
 				supervise_event(s, w, events[i].events);
 		}
@@ -371,7 +427,7 @@ static int inside(void)
 		return say_failed(&e);
 	say_walls(st.reports);
 	(void)fd_send(WIRE_CONTROL, &ready, sizeof(ready), NULL, 0);
-	loop(&s);
+	loop(&s, &control);
 	supervise_end(&s);
 	return 0;
 }

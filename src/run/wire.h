@@ -13,8 +13,8 @@
  * On the control socket (supervisor's descriptor 3):
  *   front -> supervisor   WIRE_SETUP once, with one memfd (a pack of the WIRE_SETUP_* kinds); then WIRE_JOB and WIRE_PROBE,
  *                         each with descriptors: the run's channel, its bundle, and for a screened job the screen's bundle
- *                         and the script.  Its end: kill everything, end.
- *   supervisor -> front   WIRE_WALL for each protection, then WIRE_READY; or WIRE_FAILED and its end
+ *                         and the script.  Its end: no more will come; end when the last run has ended
+ *   supervisor -> front   WIRE_WALLS, then WIRE_READY; or WIRE_FAILED and its end
  * On a run's channel (its own socket pair, so that a slow reader delays nobody else):
  *   front -> supervisor   WIRE_INPUT (empty: the end of standard input); a shut-down or closed socket cancels the run
  *   supervisor -> front   WIRE_OUTPUT, WIRE_ARTIFACTS, WIRE_FINDINGS, then WIRE_OUTCOME and its end
@@ -23,7 +23,7 @@ enum wire_type {
 	WIRE_SETUP = 1,
 	WIRE_JOB,
 	WIRE_PROBE,
-	WIRE_WALL,
+	WIRE_WALLS,
 	WIRE_READY,
 	WIRE_FAILED,
 	WIRE_INPUT,
@@ -86,9 +86,9 @@ struct wire_outcome {
 	struct err err;
 };
 
-struct wire_wall {
+struct wire_walls {
 	struct wire_head head;
-	struct wall_report wall;
+	struct wall_report walls[WALL_REPORTS_MAX]; /* those with a name */
 };
 
 struct wire_failed {

@@ -127,8 +127,12 @@ static struct work *work_new(struct supervise *s, const struct wire_job *j, bool
 	w->channel = w->input = w->script = w->clock = w->look = w->helper.fd = -1;
 	for (int i = 0; i < 3; i++)
 		w->pipes[i] = -1;
-	for (int i = 0; i < 2; i++)
-		w->out[i] = (struct pump){ .fd = -1, .type = WIRE_OUTPUT, .stream = (uint32_t)i + 1, .is_counted = true };
+	for (int i = 0; i < 2; i++) { /* member by member: the buffers behind them need not be touched yet */
+		w->out[i].fd = -1;
+		w->out[i].type = WIRE_OUTPUT;
+		w->out[i].stream = (uint32_t)i + 1;
+		w->out[i].is_counted = true;
+	}
 	for (int i = 0; i < WATCH_MAX; i++)
 		w->watch[i] = (struct watch){ .kind = (enum watch_kind)i, .work = w, .fd = -1 };
 	return w;

@@ -273,12 +273,32 @@ static int read_own(const char *path, size_t limit, char **ret, struct err *e)
 	return r < 0 ? err_set(e, ERR_HOST, -r, "read %s", path) : 0;
 }
 
+/* Where any of our controllers is in v1, v2 can't have it, and joining both would cost twice. */
+static bool is_v2(const char *own)
+{
+	static const char *const names[] = { "memory", "pids", "cpu" };
+	char path[CGROUP_PATH];
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		if (cgroup_read_own(own, names[i], path) != -ENODEV)
+			return false;
+	}
+	return true;
+}
+
+bool cgroup_host_is_v2(void)
+{
+	auto_free char *own = NULL;
+	struct err e;
+
+	return read_own("/proc/self/cgroup", OWN_LIMIT, &own, &e) == 0 && is_v2(own);
+}
+
 int cgroup_host_open(uid_t uid, gid_t gid, struct cgroup_host *ret, struct err *e)
 {
 	auto_free char *own = NULL;
 	auto_free char *mounts = NULL;
 	char name[CGROUP_NAME];
-	char path[CGROUP_PATH];
 	struct cgroup_texts t;
 	uint32_t salt;
 	int r = read_own("/proc/self/mountinfo", MOUNTS_LIMIT, &mounts, e);
@@ -299,12 +319,10 @@ int cgroup_host_open(uid_t uid, gid_t gid, struct cgroup_host *ret, struct err *
 		return err_set(e, ERR_HOST, errno, "getrandom");
 	(void)snprintf(name, sizeof(name), CGROUP_NAME_HEAD "%d-%08x", (int)getpid(), salt);
 	t = (struct cgroup_texts) { .own = own, .mounts = mounts };
-	/* Where any of our controllers is in v1, v2 can't have it, and joining both would cost twice. */
-	if (cgroup_read_own(own, "memory", path) != -ENODEV || cgroup_read_own(own, "pids", path) != -ENODEV ||
-	    cgroup_read_own(own, "cpu", path) != -ENODEV)
-		cgroup_v1_host(ret, &t, name, uid, gid);
-	else
+	if (is_v2(own))
 		cgroup_v2_host(ret, &t, name, uid, gid);
+	else
+		cgroup_v1_host(ret, &t, name, uid, gid);
 	return 0;
 }
 

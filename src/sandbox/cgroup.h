@@ -39,12 +39,17 @@ struct cgroup_host {
 	int32_t has_moved; /* v2: the outer process moved itself into that leaf, to be moved back at the end */
 };
 
+#define CGROUP_HOST_EMPTY { .dir = { -1, -1, -1, -1 }, .sup_dir = -1 }
+
+/* cgroup_host_is_v2() - none of our controllers is in a v1 hierarchy here: processes must be born in their groups */
+bool cgroup_host_is_v2(void);
+
 /*
  * cgroup_host_open() - find and prepare; never fails because a controller is missing (@ret->has tells)
  * @uid, @gid: who must be able to make groups below (root of our user namespace, as a host id)
  *
  * Folders are called "cloche-<pid>-<random>"; empty ones of dead owners are swept.  They are locked (flock) for as long
- * as any process keeps dir[] open.  Call it before the first fork: on v2 the caller may have to move into a leaf.
+ * as any process keeps dir[] open.  On v2 call it before the first fork: the caller may have to move into a leaf.
  * All descriptors are CLOEXEC and belong to @ret.
  * Return: 0, -errno with @e on our own faults.
  */

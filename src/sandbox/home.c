@@ -87,7 +87,7 @@ void home_ids(struct home_ids *ret)
 pid_t home_clone(const struct cgroup_host *cgroup, struct err *e)
 {
 	struct clone_args args = {
-		.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS,
+		.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET,
 		.exit_signal = SIGCHLD,
 	};
 	pid_t pid;

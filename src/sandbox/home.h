@@ -10,7 +10,7 @@
 #include "sandbox/spec.h"
 
 /*
- * The home: the supervisor's own user namespace, with process, mount, network, IPC and UTS namespaces.
+ * The home: the supervisor's own user namespace, with process, mount and network namespaces.
  *
  * Theory of operation.  The supervisor program starts with the caller's ids ("outer"), clones a child into new namespaces,
  * writes its id maps and waits for its end.  The child ("inner") captures the allowed files, becomes root of the new

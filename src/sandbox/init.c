@@ -107,28 +107,22 @@ static int step_shm(struct init *i)
 	return mount_tmpfs(i, "/dev/shm", "1777", i->spec->disk_bytes, i->spec->disk_files);
 }
 
-/* os.cpu_count() reads these files; the root's say one CPU. */
+/* os.cpu_count() reads this file; the root's says one CPU. */
 static int step_cpus(struct init *i)
 {
-	static const char *const names[] = { "online", "possible", "present" };
 	uint32_t n = (i->spec->cpu_milli + 999) / 1000;
+	auto_fd int fd = -1;
 	char text[32];
 
 	if (n <= 1)
 		return 0;
 	(void)snprintf(text, sizeof(text), "0-%u\n", n - 1);
 	if (mount("tmpfs", "/sys/devices/system/cpu", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
-		  "mode=755,size=64k,nr_inodes=8") < 0)
+		  "mode=755,size=4k,nr_inodes=4") < 0)
 		return -1;
-	for (size_t k = 0; k < ARRAY_LEN(names); k++) {
-		char path[64];
-		auto_fd int fd = -1;
-
-		(void)snprintf(path, sizeof(path), "/sys/devices/system/cpu/%s", names[k]);
-		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0444);
-		if (fd < 0 || fd_write_all(fd, text, strlen(text)) < 0)
-			return -1;
-	}
+	fd = open("/sys/devices/system/cpu/online", O_WRONLY | O_CREAT | O_CLOEXEC, 0444);
+	if (fd < 0 || fd_write_all(fd, text, strlen(text)) < 0)
+		return -1;
 	return mount(NULL, "/sys/devices/system/cpu", NULL,
 		     MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 }

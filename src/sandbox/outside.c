@@ -20,23 +20,23 @@
 
 int outside_prepare(struct outside *o, struct home *home, struct err *e)
 {
-	*o = (struct outside){ .home = home, .net = -1, .pid = -1, .proc = -1 };
-	o->net = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	*o = (struct outside){ .home = home, .pid = -1, .proc = -1, .has_fresh_network = true };
 	o->pid = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
 	o->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (o->net < 0 || o->pid < 0 || o->proc < 0)
+	if (o->pid < 0 || o->proc < 0)
 		return err_set(e, ERR_HOST, errno, "open our own namespaces");
 	return 0;
 }
 
-/* Step into a network namespace of its own, with lo up or down; what is cloned now lives in it. */
-static int network_make(bool has_loopback, struct err *e)
+/* Step into a network namespace that nobody was in, with lo up or down; what is cloned now lives in it. */
+static int network_make(struct outside *o, bool has_loopback, struct err *e)
 {
 	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
 	auto_fd int sock = -1;
 
-	if (step_is_failed_on_purpose("network") || unshare(CLONE_NEWNET) < 0)
+	if (step_is_failed_on_purpose("network") || (!o->has_fresh_network && unshare(CLONE_NEWNET) < 0))
 		return err_set(e, ERR_HOST, errno, "make a network namespace");
+	o->has_fresh_network = false;
 	if (!has_loopback)
 		return 0;
 	sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -108,18 +108,15 @@ int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct 
 
 	s.slot = slot;
 	s.spec = *spec;
-	if (o->home->cgroup.kind != CGROUP_NONE) {
+	r = network_make(o, spec->has_loopback, e);
+	if (r == 0)
+		r = init_start(o, env, &s, e);
+	if (r == 0 && o->home->cgroup.kind != CGROUP_NONE) { /* while init mounts */
 		r = step_is_failed_on_purpose("cgroup-open") ? err_set(e, ERR_HOST, errno, "cgroup-open")
 							      : cgroup_open(&o->home->cgroup, slot, &s.cgroup, e);
 		if (r == 0)
 			r = cgroup_set(&s.cgroup, &limits, e);
 	}
-	if (r == 0)
-		r = network_make(spec->has_loopback, e);
-	if (r == 0)
-		r = init_start(o, env, &s, e);
-	if (setns(o->net, CLONE_NEWNET) < 0 && r == 0)
-		r = err_set(e, ERR_HOST, errno, "go back to our own network");
 	if (r < 0) {
 		sandbox_destroy(o, &s);
 		return r;

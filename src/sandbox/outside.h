@@ -32,13 +32,15 @@ struct sandbox {
 #define SANDBOX_EMPTY \
 	{ .init_fd = -1, .init_sock = -1, .tmp_dir = -1, .shm_dir = -1, .proc_dir = -1, .cgroup = CGROUP_EMPTY }
 
-/* outside_prepare() - once per supervisor: what every sandbox_create() needs to find its way back */
+/* What every sandbox_create() needs. */
 struct outside {
 	struct home *home; /* borrowed */
-	int net;           /* our own network and process namespaces */
-	int pid;
+	int pid;           /* our own process namespace */
 	int proc; /* the home's /proc */
+	bool has_fresh_network; /* the network namespace that we are in was never given to a sandbox */
 };
+
+/* outside_prepare() - once per supervisor */
 int outside_prepare(struct outside *o, struct home *home, struct err *e) MUST_CHECK;
 
 /*
@@ -46,6 +48,7 @@ int outside_prepare(struct outside *o, struct home *home, struct err *e) MUST_CH
  * @env: index of the environment whose files it sees
  *
  * Network namespaces are made here, by the supervisor, and so belong to the home: nobody in the sandbox can configure them.
+ * The supervisor has no use for a network and stays in the one that it made last (making one is the dearest step of all).
  * On failure nothing is left.
  */
 int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct sandbox_spec *spec, struct sandbox *ret,
