@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documents say is so: shown commands print what is shown, named files, options, targets and functions exist."""
+import importlib.util
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import harness
+
+REPO = harness.REPO
+PAGES = ["README.md", "ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/screening.md",
+         *sorted(str(p.relative_to(REPO)) for p in (REPO / "docs/adr").glob("*.md"))]
+COMMANDS = ["run", "trigger", "batch", "doctor", "config"]
+
+
+def page(name):
+    return (REPO / name).read_text(encoding="utf-8")
+
+
+def section(name, title):
+    """The text below a heading, up to the next one of its kind or above."""
+    m = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", page(name), re.M | re.S)
+    assert m, f"{name} has no heading {title}"
+    return m[2]
+
+
+def rows(text):
+    """The cells of a table's rows, without its heading"""
+    table = [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    assert len(table) > 2, text
+    return table[2:]
+
+
+# --- commands that are shown with their output
+
+def sessions(name):
+    """(command, output) of each console block"""
+    found = []
+    for block in re.findall(r"^```console\n(.*?)^```", page(name), re.M | re.S):
+        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+            command, _, output = part.partition("\n")
+            found.append((command, output))
+    return found
+
+
+def masked(text):
+    """What differs from run to run and from host to host is left out; everything else must agree to the letter."""
+    text = re.sub(r'("(?:execution_time|cpu_time|queue_time)": )[0-9.e-]+', r"\1SECONDS", text)
+    text = re.sub(r'"run_id": "[0-9a-f]{32}"', '"run_id": "ID"', text)
+    text = re.sub(r'"peak_memory_bytes": \d+', '"peak_memory_bytes": BYTES', text)
+    text = re.sub(r'"warnings": \[.*?\]', '"warnings": []', text, flags=re.S)
+    text = re.sub(r"stopped after [0-9.]+ seconds", "stopped after SECONDS", text)
+    text = re.sub(r"(\(memory_bytes\); peak ).*", r"\1BYTES", text)
+    text = re.sub(r"^cloche: warning: (?!screening).*\n", "", text, flags=re.M)
+    text = re.sub(r"^(?:ok|weak|MISSING) +(?=[a-z_-]+  )", "", text, flags=re.M)
+    return re.sub(r"^Scripts run here.*\n", "VERDICT\n", text, flags=re.M)
+
+
+SHOWN = [(name, n) for name in ("README.md", "docs/screening.md") for n in range(len(sessions(name)))]
+
+
+@pytest.fixture
+def desk(who, homes):
+    """A folder as the reader has it: build/, examples/ and the files that the pages show with cat"""
+    folder = homes / f"desk-{who.name}"
+    if folder.exists():
+        return folder
+    folder.mkdir()
+    (folder / "build").symlink_to(pathlib.Path(who.binary).parent)
+    (folder / "examples").mkdir()
+    for example in (REPO / "examples").iterdir():
+        (folder / "examples" / example.name).write_bytes(example.read_bytes())
+    for command, output in sessions("README.md"):
+        m = re.fullmatch(r"cat (\S+)", command)
+        if m:
+            (folder / m[1]).write_text(output)
+    return folder
+
+
+@pytest.mark.parametrize("name, n", SHOWN)
+def test_shown_commands_print_what_is_shown(who, desk, name, n):
+    command, shown = sessions(name)[n]
+    p = subprocess.run([*who.prefix(), "/bin/bash", "-c", command], cwd=desk, stdin=subprocess.DEVNULL, env=who.env(),
+                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    assert masked(p.stdout) == masked(shown), command
+
+
+def test_the_demo_shows_every_command():
+    used = {c for command, _ in sessions("README.md") for c in re.findall(r"build/cloche (\w+)", command)}
+    assert used == set(COMMANDS) - {"config"}
+
+
+# --- what is named exists
+
+def known_options(binary):
+    text = "".join(subprocess.run([binary, *c], capture_output=True, text=True, timeout=20, check=True).stdout
+                   for c in (["--help"], *([c, "--help"] for c in COMMANDS)))
+    text += subprocess.run([sys.executable, "-B", REPO / "bench/run.py", "--help"], capture_output=True, text=True,
+                           timeout=20, check=True).stdout
+    return set(re.findall(r"--[a-z][a-z-]*", text))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_options_exist(binary, name):
+    code = " ".join(re.findall(r"`+[^`]*`+", page(name))) + "".join(c + " " for c, _ in sessions(name))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", code))
+    assert named <= known_options(binary)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_exist(name):
+    code = " ".join(re.findall(r"`([^`\n]+)`", page(name)))
+    named = set(re.findall(r"(?<![\w/.-])cloche ([a-z]+)", code))
+    assert named <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_make_targets_exist(name):
+    named = set(re.findall(r"(?:`|^    )make ([a-z]+)", page(name), re.M))
+    targets = set(re.findall(r"^([a-z-]+):", page("Makefile"), re.M))
+    assert named <= targets
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_files_exist(name):
+    """Whatever looks like a path of this repository is one; a bare file name is one beside the path before it."""
+    folder = None
+    for span in re.findall(r"`([^`\n]+)`", page(name)):
+        path = span.split()[0].rstrip(",;:")
+        if re.fullmatch(r"(?:src|tests|tools|docs|bench|examples|include|packaging)/[\w./-]+", path):
+            assert (REPO / path).exists(), path
+            folder = (REPO / path).parent if (REPO / path).is_file() else REPO / path
+        elif re.fullmatch(r"(?:base|job|sandbox|run|cli)/\w+\.[ch]", path):
+            assert (REPO / "src" / path).is_file(), path
+        elif re.fullmatch(r"\w+\.[ch]", path):
+            assert folder and (folder / path).is_file(), path
+        elif re.fullmatch(r"[A-Z]+\.md", path):
+            assert (REPO / path).is_file(), path
+
+
+def defined(path, function):
+    return re.search(rf"^[\w *]*\b{function}\(", (REPO / "src" / path).read_text(), re.M)
+
+
+def test_the_way_of_the_data():
+    """Each line names a file and functions that are in it, or in one that the line's own words lead to."""
+    lines = [line for line in section("ARCHITECTURE.md", "The way of the data").splitlines() if line.startswith("    ")]
+    assert len(lines) > 8
+    for line in lines:
+        path, function = re.match(r"    (\S+) +(\w+)\(\)", line).groups()
+        assert defined(path, function), line
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_functions_exist(name):
+    everything = "".join(p.read_text() for p in (REPO / "src").rglob("*.[ch]"))
+    for function in re.findall(r"`(\w+)\(\)`", page(name)):
+        if function not in ("exit", "abort", "dup2"):
+            assert re.search(rf"^[\w *]*\b{function}\(", everything, re.M), function
+
+
+def test_five_questions():
+    for path, function in (("cli/build.c", "build_job"), ("job/request_json.c", "job_parse"),
+                           ("run/supervise.c", "on_deadline"), ("run/supervise.c", "on_executed")):
+        assert defined(path, function), function
+    assert "} steps[] = {" in page("src/sandbox/inside.c")
+    assert "clock_arm(w->clock, ns)" in page("src/run/supervise.c")
+
+
+def test_architecture_is_short_and_maps_every_module():
+    text = page("ARCHITECTURE.md")
+    assert len(text.splitlines()) <= 150
+    spec = importlib.util.spec_from_file_location("check_layers", REPO / "tools/check_layers.py")
+    layers = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(layers)
+    table = {r[0].strip("`"): r[2] for r in rows(section("ARCHITECTURE.md", "Code map")) if r[0].startswith("`src/")
+             and "." not in r[0]}
+    there = {p.name for p in (REPO / "src").iterdir() if p.is_dir() and any(p.glob("*.[chp]*"))}
+    assert {t.removeprefix("src/") for t in table} == there
+    for folder, may in table.items():
+        module = folder.removeprefix("src/")
+        for other in layers.MAY.get(module, []):
+            other = other.split("/")[0]
+            if other in there and other != module:
+                assert other in may, f"{module} may include {other}"
+
+
+# --- tables
+
+def provoke(status):
+    """How to get each status for real: (options, script), or a function"""
+    return {"ok": ([], "pass"), "error": ([], "raise SystemExit(7)"),
+            "signaled": ([], "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"),
+            "timeout": (["-t", "0.3"], "import time; time.sleep(60)"),
+            "cpu_limit": (["--cpu-time", "0.3"], "while True: pass"),
+            "memory_limit": (["-m", "48m"], "x = [bytearray(1 << 20) for i in range(1 << 20)]"),
+            "output_limit": (["--output-limit", "100k"], "while True: print('x' * 1000)"),
+            "rejected": (["--screen-reject", "ctypes"], "import ctypes")}[status]
+
+
+def run_json(who, options, script, **kw):
+    p = who.cloche("run", "--json", *options, "-", input=script.encode(), **kw)
+    return p.returncode, harness.strict_json(p.stdout)
+
+
+def cancelled(who):
+    p = who.popen("run", "--json", "-", stdin=subprocess.PIPE)
+    p.stdin.write(b"import time; time.sleep(60)")
+    p.stdin.close()
+    time.sleep(1)  # a signal before the run has begun ends the command without one
+    p.send_signal(signal.SIGINT)
+    return p.wait(timeout=30), harness.strict_json(p.stdout.read())
+
+
+def host_failure(who):
+    """No descriptor is left for the supervisor's socket: the host's fault, before anything has run"""
+    return run_json(who, [], "pass", before=["/usr/bin/prlimit", "--nofile=4"])
+
+
+def expected(cell, number):
+    cell = cell.strip()
+    if cell == "the code":
+        return 7
+    m = re.fullmatch(r"(?:(\d+)\+)?(-?)N", cell)
+    if m:
+        return int(m[1] or 0) + (-1 if m[2] else 1) * number
+    return int(cell)
+
+
+STATUSES = rows(section("README.md", "Status"))
+
+
+def test_status_table_is_whole():
+    assert {r[0].strip("`") for r in STATUSES} == harness.STATUSES
+    man = page("docs/man/cloche.1.scd").replace("\\", "")
+    for row in STATUSES:
+        assert re.search(rf"\*{row[0].strip('`')}\*", man), row[0]
+
+
+@pytest.mark.parametrize("row", STATUSES, ids=lambda r: r[0].strip("`"))
+def test_status_table_is_true(who, row):
+    status = row[0].strip("`")
+    if status == "cancelled":
+        code, result = cancelled(who)
+    elif status == "internal_error":
+        code, result = host_failure(who)
+    else:
+        code, result = run_json(who, *provoke(status))
+    assert result["status"] == status, result
+    assert result["return_code"] == expected(row[2], signal.SIGTERM), result
+    assert code == expected(row[3], signal.SIGTERM), result
+
+
+def test_every_wall_is_explained(binary):
+    report = json.loads(subprocess.run([binary, "doctor", "--json"], capture_output=True, text=True, timeout=60).stdout)
+    walls = {w["name"]: w["what"] for w in report["protections"]}
+    shown = next(output for command, output in sessions("README.md") if "doctor" in command)
+    assert dict(re.findall(r"^\w+ +([a-z_-]+) +(.+)$", shown.rsplit("Scripts run", 1)[0], re.M)) == walls
+    named = {n for row in rows(section("SECURITY.md", "How")) for n in re.findall(r"`([a-z_-]+)`", row[2])}
+    assert named == set(walls)
+
+
+def test_numbers_come_with_their_command(binary):
+    """The table of speed is of the form that the named command prints."""
+    text = section("README.md", "Speed")
+    assert "python3 bench/run.py" in text
+    bench = page("bench/run.py")
+    options = subprocess.run([sys.executable, "-B", REPO / "bench/run.py", "--help"], capture_output=True, text=True,
+                             timeout=20, check=True).stdout
+    for option in re.findall(r"--[a-z]+", text):
+        assert option in options, option
+    for row in rows(text):
+        assert f'"{row[0].split(" (")[0]}' in bench, row[0]
