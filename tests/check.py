@@ -37,10 +37,10 @@ def skip(name, reason):
 
 
 def build(folder, *options, cc="gcc"):
-    if not (TOP / folder / "build.ninja").exists():
-        if step(f"configure {folder}", ["meson", "setup", folder, *options], CC=cc) != 0:
-            failed.append(f"configure {folder}")
-            return
+    again = ["--reconfigure"] if (TOP / folder / "build.ninja").exists() else []
+    if step(f"configure {folder}", ["meson", "setup", *again, folder, *options], CC=cc) != 0:
+        failed.append(f"configure {folder}")
+        return
     one(f"build {folder} without warnings", ["ninja", "-C", folder])
 
 

@@ -33,7 +33,7 @@ static const char examples[] =
 
 struct command {
 	struct options options;
-	struct setup setup;
+	struct settings settings;
 	struct job job;
 	bool has_job;
 	struct refusal no;
@@ -56,7 +56,7 @@ static int read_request(struct command *c)
 			      (unsigned long long)JOB_REQUEST_MAX);
 	if (r < 0)
 		return refuse_option_file(&c->no, "--request", is_stdin ? "standard input" : path, -r);
-	r = setup_parse(&c->setup, text, len, &c->job, &c->no);
+	r = setup_parse(&c->settings, text, len, &c->job, &c->no);
 	c->has_job = r == 0;
 	return r;
 }
@@ -75,7 +75,7 @@ static int prepare(struct command *c, int argc, char **argv)
 	}
 	if (c->options.n_operands)
 		return refuse(&c->no, "argument", c->options.operands[0], "none (a request in a file: --request FILE)");
-	r = setup_load(&c->setup, &c->options, &c->no);
+	r = setup_load(&c->settings, &c->options, &c->no);
 	return r < 0 ? r : read_request(c);
 }
 
@@ -99,7 +99,7 @@ static int execute(struct command *c)
 	struct supervisor *supervisor = NULL;
 	struct err e = { .kind = ERR_NONE };
 	struct result result;
-	int r = supervisor_start(&c->setup.options, &supervisor, &e);
+	int r = supervisor_start(&c->settings.options, &supervisor, &e);
 	int opened = signals_open(&signals, &(struct err){ .kind = ERR_NONE });
 	int status;
 
@@ -119,7 +119,7 @@ static int execute(struct command *c)
 	if (r == 0 || cli_exit_of(&e) == CLI_COULD_NOT)
 		result_done(&result);
 	if (supervisor)
-		supervisor_stop(supervisor);
+		supervisor_leave(supervisor);
 	signals_close(&signals);
 	return status;
 }
@@ -132,7 +132,7 @@ int cmd_trigger(int argc, char **argv)
 
 	if (c.has_job)
 		job_done(&c.job);
-	setup_done(&c.setup);
+	settings_done(&c.settings);
 	options_done(&c.options);
 	return status;
 }

@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "base/pack.h"
 #include "run/front.h"
-#include "screen_text.h"
+#include "run/screen_text.h"
 
 struct bundle {
 	struct pack pack;

@@ -44,6 +44,9 @@ struct supervisor;
 int supervisor_start(const struct run_options *o, struct supervisor **ret, struct err *e) MUST_CHECK;
 void supervisor_stop(struct supervisor *s);
 
+/* supervisor_leave() - as supervisor_stop(), but does not wait for its clean-up; for a process that ends now */
+void supervisor_leave(struct supervisor *s);
+
 /* supervisor_no_more() - no further run will be started: it may end as soon as the last one has */
 void supervisor_no_more(struct supervisor *s);
 

@@ -220,11 +220,18 @@ int supervisor_start(const struct run_options *o, struct supervisor **ret, struc
 
 void supervisor_stop(struct supervisor *s)
 {
+	pid_t pid = s ? s->pid : 0;
+
+	supervisor_leave(s);
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+void supervisor_leave(struct supervisor *s)
+{
 	if (!s)
 		return;
 	fd_close(&s->control); /* its end: it kills everything, cleans up, ends */
-	while (s->pid > 0 && waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
-		;
 	for (size_t i = 0; i < s->n_environments; i++) {
 		struct front_environment *env = &s->environments[i];
 

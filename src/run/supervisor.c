@@ -26,9 +26,7 @@
 #include "base/pack.h"
 #include "run/supervise.h"
 #include "run/wire.h"
-#include "sandbox/landlock.h"
 #include "sandbox/probe.h"
-#include "sandbox/root.h"
 
 /* What the front asked for once, as lists into its mapped pack. */
 struct setup {
@@ -132,53 +130,14 @@ static size_t paths_of(const struct setup *s, int env, const char **paths, size_
 	return n;
 }
 
-static int capture_all(const struct setup *s, struct root_plan *plans, struct err *e)
+static int capture_all(const struct setup *s, struct err *e)
 {
-	const char *paths[ROOT_BINDS_MAX];
+	const char *paths[OUTSIDE_PATHS_MAX];
 	int r = 0;
 
-	for (int i = 0; i < s->n_envs && r == 0; i++) {
-		root_plan_init(&plans[i]);
-		r = root_capture(&plans[i], paths, paths_of(s, i, paths, ARRAY_LEN(paths)), e);
-	}
+	for (int i = 0; i < s->n_envs && r == 0; i++)
+		r = outside_capture(i, paths, paths_of(s, i, paths, ARRAY_LEN(paths)), e);
 	return r;
-}
-
-/* One mount namespace per environment; the last is the one that the supervisor stays in. */
-static int build_all(struct home *home, struct root_plan *plans, struct err *e)
-{
-	auto_fd int pristine = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-	bool has_proc = true;
-	int r;
-
-	for (int i = 0; i < home->n_envs; i++) {
-		bool is_last = i == home->n_envs - 1;
-
-		if (home->n_envs > 1 && (setns(pristine, CLONE_NEWNS) < 0 || unshare(CLONE_NEWNS) < 0))
-			return err_set(e, ERR_HOST, errno, "make a mount namespace for each environment");
-		r = root_build(&plans[i], &has_proc, e);
-		root_plan_done(&plans[i]);
-		if (r < 0)
-			return r;
-		home->mnt[i] = is_last && i == 0 ? -1 : open("/proc/self/ns/mnt", O_RDONLY);
-		if (home->mnt[i] < 0 && !(is_last && i == 0))
-			return err_set(e, ERR_HOST, errno, "keep a mount namespace");
-	}
-	home->has_proc = has_proc;
-	return 0;
-}
-
-static void learn(struct home *home)
-{
-	struct stat st;
-	char quota[32];
-
-	home->has_landlock = landlock_abi() >= 2;
-	home->ipc_ino = stat("/proc/self/ns/ipc", &st) == 0 ? st.st_ino : 0;
-	/* not tried here: the supervisor itself must go on seeing its groups */
-	home->has_cgroup_ns = access("/proc/self/ns/cgroup", F_OK) == 0 &&
-			      !(fd_read_at(AT_FDCWD, "/proc/sys/user/max_cgroup_namespaces", quota, sizeof(quota)) > 0 &&
-				strcmp(quota, "0\n") == 0);
 }
 
 /* The control groups that outer has prepared meanwhile; their folders survive the exec. */
@@ -214,22 +173,20 @@ static int send_cgroups(const struct cgroup_host *g, int go)
 /* The child in the new namespaces; returns only on failure. */
 static int inner(const struct setup *s, struct state *st, int go, int self)
 {
-	static struct root_plan plans[HOME_ENVS_MAX];
 	struct err e = { 0 };
 	char word;
 	int r;
 
-	r = capture_all(s, plans, &e);
+	r = capture_all(s, &e);
 	if (r == 0 && read(go, &word, 1) != 1) /* the ids are mapped */
 		return 1;
 	if (r == 0)
 		r = home_become_root(&st->home.ids, &e);
 	if (r == 0)
-		r = build_all(&st->home, plans, &e);
+		r = outside_build(&st->home, &e);
 	if (r == 0)
 		r = take_cgroups(&st->home, go, &e);
 	if (r == 0) {
-		learn(&st->home);
 		probe_home(&st->home, st->reports);
 		r = probe_demand(st->reports, s->require, s->allow, &e);
 		if (r < 0)

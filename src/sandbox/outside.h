@@ -32,6 +32,16 @@ struct sandbox {
 #define SANDBOX_EMPTY \
 	{ .init_fd = -1, .init_sock = -1, .tmp_dir = -1, .shm_dir = -1, .proc_dir = -1, .cgroup = CGROUP_EMPTY }
 
+/*
+ * outside_capture() - the files of environment number @env: the allow-list and @paths (root.h)
+ * outside_build() - when the ids are those of our root: a mount namespace per environment, and what the host has (@home)
+ *
+ * In this order, once, before the supervisor executes itself again.
+ */
+#define OUTSIDE_PATHS_MAX 32
+int outside_capture(int env, const char *const *paths, size_t n_paths, struct err *e) MUST_CHECK;
+int outside_build(struct home *home, struct err *e) MUST_CHECK;
+
 /* What every sandbox_create() needs. */
 struct outside {
 	struct home *home; /* borrowed */
