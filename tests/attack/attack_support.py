@@ -105,6 +105,7 @@ NR = {"read":0,"mmap":9,"ioctl":16,"madvise":28,"mincore":27,"shmget":29,"shmat"
   "name_to_handle_at":303,"open_by_handle_at":304,"setns":308,"process_vm_readv":310,"kcmp":312,"seccomp":317,
   "memfd_create":319,"bpf":321,"userfaultfd":323,"copy_file_range":326,"pkey_alloc":330,"io_uring_setup":425,"open_tree":428,
   "fsopen":430,"pidfd_open":434,"clone3":435,"pidfd_getfd":438,"process_madvise":440,"mount_setattr":442,"memfd_secret":447}
+errno.errorcode[95] = "EOPNOTSUPP"   # it has two names; one is enough
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 def SC(name, *args):

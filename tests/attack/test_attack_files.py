@@ -39,7 +39,8 @@ def attack(P):
 """, ("nothing",), "user"),
     Case("configuration-of-the-host", """
 def attack(P):
-    return [p for p in ("/etc/fstab", "/etc/hostname", "/etc/cloche", "/etc/ssh", "/etc/sudoers", "/etc/crontab", "/etc/apt") if os.path.exists(p)]
+    names = ("fstab", "cloche", "ssh", "sudoers", "crontab", "apt", "shadow", "group-", "systemd")
+    return [n for n in names if os.path.exists("/etc/" + n)]
 """, ("nothing",), "user"),
     Case("environ-of-init", """
 def attack(P):
@@ -101,22 +102,24 @@ def attack(P):
 """, ABSENT, "user"),
     Case("secret-of-the-caller-in-memory", """
 def attack(P):
-    token = P["token_reversed"][::-1].encode()
-    hits = 0
+    # The secret itself must not be spelt anywhere here, or it would be found in this script's own memory.
+    hits, name, backwards = 0, b"SECRET_OF_THE_CALLER=", P["token_reversed"].encode()
     with open("/proc/self/mem", "rb", 0) as mem:
         for line in open("/proc/self/maps"):
             where, mode = line.split()[:2]
-            if mode[0] != "r" or line.rstrip().endswith(("[vvar]", "[vsyscall]", "[vvar_vclock]")):
+            if mode[0] != "r" or "[v" in line:
                 continue
             a, b = (int(x, 16) for x in where.split("-"))
-            if line.rstrip().endswith("[stack]") or "/" not in line:
-                try:
-                    mem.seek(a)
-                    data = mem.read(b - a)
-                except (OSError, OverflowError):
-                    continue
-                if b"SECRET_OF_THE_CALLER=" + token in data:
-                    hits += 1
+            try:
+                mem.seek(a)
+                data = mem.read(b - a)
+            except (OSError, OverflowError):
+                continue
+            at = data.find(name)
+            while at >= 0:
+                found = data[at + len(name):at + len(name) + len(backwards)]
+                hits += found[::-1] == backwards
+                at = data.find(name, at + 1)
     return hits
 """, ("nothing",), "user"),
     Case("environment-of-the-caller", """
