@@ -298,7 +298,7 @@ int run_finish(struct run *r, struct result *ret, struct err *e)
 int run_job(struct supervisor *s, const struct job *j, struct result *ret, struct err *e)
 {
 	struct err lost = { 0 };
-	struct run *r;
+	struct run *r = NULL;
 	int k;
 
 	k = run_start(s, j, false, NULL, &r, e);

@@ -189,7 +189,7 @@ int supervisor_start(const struct run_options *o, struct supervisor **ret, struc
 {
 	struct supervisor *s = calloc(1, sizeof(*s));
 	auto_fd int theirs = -1;
-	int pair[2];
+	int pair[2] = { -1, -1 };
 	int r;
 
 	if (!s)

@@ -245,9 +245,9 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 	int code;
 	int r;
 
-	if (pipe(life) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, go) < 0)
+	if (pipe2(life, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, go) < 0)
 		return err_set(e, ERR_HOST, errno, "make a pipe");
-	(void)fd_cloexec(life[1], true);
+	(void)fd_cloexec(life[0], false); /* it is to survive the exec */
 	st->home.life = life[0];
 	pid = home_clone(&st->home.cgroup, e);
 	if (pid == 0) {

@@ -49,8 +49,8 @@ int outside_build(struct home *home, struct err *e)
 		root_plan_done(&plans[i]);
 		if (r < 0)
 			return r;
-		home->mnt[i] = is_alone ? -1 : open("/proc/self/ns/mnt", O_RDONLY);
-		if (home->mnt[i] < 0 && !is_alone)
+		home->mnt[i] = is_alone ? -1 : open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+		if (!is_alone && (home->mnt[i] < 0 || fd_cloexec(home->mnt[i], false) < 0)) /* it is to survive the exec */
 			return err_set(e, ERR_HOST, errno, "keep a mount namespace");
 	}
 	home->has_proc = has_proc;

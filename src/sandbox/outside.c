@@ -181,6 +181,32 @@ static void role_dress(struct inside *in, enum sandbox_role role)
 	}
 }
 
+/* Clone into the sandbox's processes; 0 in the child.  The supervisor itself stays where it is. */
+static pid_t clone_into(struct outside *o, const struct sandbox *s, bool is_accounted, int *ret_pidfd, struct err *e)
+{
+	struct clone_args args = {
+		.flags = CLONE_PIDFD,
+		.pidfd = (uint64_t)(uintptr_t)ret_pidfd,
+		.exit_signal = SIGCHLD,
+	};
+	pid_t pid;
+
+	if (is_accounted && s->cgroup.kind == CGROUP_V2) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint32_t)s->cgroup.dir[0];
+	}
+	if (setns(s->init_fd, CLONE_NEWPID) < 0)
+		return err_set(e, ERR_HOST, errno, "enter the sandbox's processes");
+	pid = step_is_failed_on_purpose("spawn") ? -1 : sys_clone3(&args);
+	if (pid == 0)
+		return 0;
+	if (pid < 0)
+		(void)err_set(e, ERR_HOST, errno, "start a process in the sandbox");
+	if (setns(o->pid, CLONE_NEWPID) < 0 && pid > 0) /* what is cloned next must not be born in there */
+		return err_set(e, ERR_BUG, errno, "go back to our own processes");
+	return pid < 0 ? -e->sys : pid;
+}
+
 int sandbox_spawn(struct outside *o, struct sandbox *s, enum sandbox_role role, const char *bundle, size_t bundle_len,
 		  const int fds[3], struct sandbox_child *ret, struct err *e)
 {
@@ -195,36 +221,22 @@ int sandbox_spawn(struct outside *o, struct sandbox *s, enum sandbox_role role, 
 		.is_sampled = sandbox_is_sampled(s),
 		.cpu = s->cgroup.has & CGROUP_CPU ? -1 : (int)s->slot,
 	};
-	struct clone_args args = { .flags = CLONE_PIDFD, .exit_signal = SIGCHLD };
 	struct sandbox_child c = SANDBOX_CHILD_EMPTY;
 	auto_fd int theirs = -1;
 	int pair[2];
 
 	role_dress(&in, role);
-	args.pidfd = (uint64_t)(uintptr_t)&c.pidfd;
-	if (in.cgroup && s->cgroup.kind == CGROUP_V2) {
-		args.flags |= CLONE_INTO_CGROUP;
-		args.cgroup = (uint32_t)s->cgroup.dir[0];
-	}
 	if (pipe2(pair, O_CLOEXEC) < 0)
 		return err_set(e, ERR_HOST, errno, "make a pipe");
 	c.status = pair[0];
 	theirs = pair[1];
 	in.status = theirs;
-	if (setns(s->init_fd, CLONE_NEWPID) < 0) {
-		fd_close(&c.status);
-		return err_set(e, ERR_HOST, errno, "enter the sandbox's processes");
-	}
-	c.pid = step_is_failed_on_purpose("spawn") ? -1 : sys_clone3(&args);
+	c.pid = clone_into(o, s, in.cgroup, &c.pidfd, e);
 	if (c.pid == 0)
 		child_main(&in, role, bundle, bundle_len);
-	if (c.pid < 0)
-		(void)err_set(e, ERR_HOST, errno, "start a process in the sandbox");
-	if (setns(o->pid, CLONE_NEWPID) < 0 && c.pid > 0) /* what is cloned next must not be born in there */
-		return err_set(e, ERR_BUG, errno, "go back to our own processes");
 	if (c.pid < 0) {
 		fd_close(&c.status);
-		return -e->sys;
+		return (int)c.pid;
 	}
 	*ret = c;
 	return 0;
