@@ -302,9 +302,9 @@ int run_job(struct supervisor *s, const struct job *j, struct result *ret, struc
 	int k;
 
 	k = run_start(s, j, false, NULL, &r, e);
-	if (k < 0)
+	if (k != 0)
 		return k;
-	while ((k = run_step(r, &lost)) == 0) {
+	while (run_step(r, &lost) == 0) {
 		struct pollfd p = { .fd = run_fd(r), .events = run_events(r) };
 
 		(void)poll(&p, 1, -1);

@@ -92,10 +92,13 @@ static int child_watch(struct work *w)
 /* A process of ours in the sandbox: its output goes to the helper pump. */
 static void start_helper(struct work *w, enum sandbox_role role, enum work_state state, uint64_t ns)
 {
-	const char *bundle = role == SANDBOX_SCREEN ? w->screen : w->bundle;
-	size_t len = role == SANDBOX_SCREEN ? w->screen_len : w->bundle_len;
-	int nothing = w->s->nothing;
-	int fds[3] = { role == SANDBOX_SCREEN ? w->script : nothing, -1, nothing };
+	bool is_screen = role == SANDBOX_SCREEN;
+	struct sandbox_task task = {
+		.role = role,
+		.bundle = is_screen ? w->screen : w->bundle,
+		.bundle_len = is_screen ? w->screen_len : w->bundle_len,
+		.fds = { is_screen ? w->script : w->s->nothing, -1, w->s->nothing },
+	};
 	struct err e = { 0 };
 	int pair[2];
 	int r;
@@ -109,9 +112,9 @@ static void start_helper(struct work *w, enum sandbox_role role, enum work_state
 	fd_close(&w->helper.fd);
 	w->helper.fd = pair[0];
 	w->helper.type = role == SANDBOX_COLLECT ? WIRE_ARTIFACTS : WIRE_FINDINGS;
-	fds[1] = pair[1];
+	task.fds[1] = pair[1];
 	(void)fcntl(pair[0], F_SETFL, O_NONBLOCK);
-	r = sandbox_spawn(&w->s->outside, &w->box, role, bundle, len, fds, &w->child, &e);
+	r = sandbox_spawn(&w->s->outside, &w->box, &task, &w->child, &e);
 	fd_close(&pair[1]);
 	if (r == 0)
 		r = child_watch(w);
@@ -128,10 +131,16 @@ static void start_helper(struct work *w, enum sandbox_role role, enum work_state
 
 static void start_main(struct work *w)
 {
+	struct sandbox_task task = {
+		.role = SANDBOX_MAIN,
+		.bundle = w->bundle,
+		.bundle_len = w->bundle_len,
+		.fds = { w->pipes[0], w->pipes[1], w->pipes[2] },
+	};
 	struct err e = { 0 };
 	int r;
 
-	r = sandbox_spawn(&w->s->outside, &w->box, SANDBOX_MAIN, w->bundle, w->bundle_len, w->pipes, &w->child, &e);
+	r = sandbox_spawn(&w->s->outside, &w->box, &task, &w->child, &e);
 	if (r == 0) {
 		r = child_watch(w);
 		if (r == 0)

@@ -207,17 +207,17 @@ static pid_t clone_into(struct outside *o, const struct sandbox *s, bool is_acco
 	return pid < 0 ? -e->sys : pid;
 }
 
-int sandbox_spawn(struct outside *o, struct sandbox *s, enum sandbox_role role, const char *bundle, size_t bundle_len,
-		  const int fds[3], struct sandbox_child *ret, struct err *e)
+int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_task *task, struct sandbox_child *ret,
+		  struct err *e)
 {
 	struct inside in = {
 		.home = o->home,
 		.spec = &s->spec,
 		.cgroup = s->cgroup.kind == CGROUP_NONE ? NULL : &s->cgroup,
 		.init = s->init_fd,
-		.in = fds[0],
-		.out = fds[1],
-		.err = fds[2],
+		.in = task->fds[0],
+		.out = task->fds[1],
+		.err = task->fds[2],
 		.is_sampled = sandbox_is_sampled(s),
 		.cpu = s->cgroup.has & CGROUP_CPU ? -1 : (int)s->slot,
 	};
@@ -225,7 +225,7 @@ int sandbox_spawn(struct outside *o, struct sandbox *s, enum sandbox_role role, 
 	auto_fd int theirs = -1;
 	int pair[2];
 
-	role_dress(&in, role);
+	role_dress(&in, task->role);
 	if (pipe2(pair, O_CLOEXEC) < 0)
 		return err_set(e, ERR_HOST, errno, "make a pipe");
 	c.status = pair[0];
@@ -233,7 +233,7 @@ int sandbox_spawn(struct outside *o, struct sandbox *s, enum sandbox_role role, 
 	in.status = theirs;
 	c.pid = clone_into(o, s, in.cgroup, &c.pidfd, e);
 	if (c.pid == 0)
-		child_main(&in, role, bundle, bundle_len);
+		child_main(&in, task->role, task->bundle, task->bundle_len);
 	if (c.pid < 0) {
 		fd_close(&c.status);
 		return (int)c.pid;

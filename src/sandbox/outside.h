@@ -84,14 +84,21 @@ struct sandbox_child {
 
 #define SANDBOX_CHILD_EMPTY { .pidfd = -1, .status = -1 }
 
+/* What a new process is for; all borrowed. */
+struct sandbox_task {
+	enum sandbox_role role;
+	const char *bundle; /* a pack of the kinds of spec.h */
+	size_t bundle_len;
+	int fds[3]; /* become its 0, 1, 2 */
+};
+
 /*
  * sandbox_spawn() - a new process in the sandbox, locked down, then the work of its role
- * @in, @out, @err: become its 0, 1, 2 (pipes; borrowed)
  *
  * It is the supervisor's own child: sandbox_reap() tells how it ended.
  */
-int sandbox_spawn(struct outside *o, struct sandbox *s, enum sandbox_role role, const char *bundle, size_t bundle_len,
-		  const int fds[3], struct sandbox_child *ret, struct err *e) MUST_CHECK;
+int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_task *task, struct sandbox_child *ret,
+		  struct err *e) MUST_CHECK;
 
 /* sandbox_reap() - Return: 1 reaped, 0 still there, -errno */
 int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *ret_usage);
