@@ -302,7 +302,7 @@ int run_job(struct supervisor *s, const struct job *j, struct result *ret, struc
 	int k;
 
 	k = run_start(s, j, false, NULL, &r, e);
-	if (k != 0)
+	if (!r) /* nothing was started: k and e tell why */
 		return k;
 	while (run_step(r, &lost) == 0) {
 		struct pollfd p = { .fd = run_fd(r), .events = run_events(r) };
