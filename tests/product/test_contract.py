@@ -302,7 +302,7 @@ os.kill(os.getpid(), 15)
     assert "A" * 490 in r.stdout and "B" * 490 in r.stderr
     assert base64.b64decode(r.stdout_base64).endswith(b"A\xff")
     assert base64.b64decode(r.stderr_base64).startswith(b"\xfeB")
-    assert r.peak_memory_bytes is None or 4 * MIB < r.peak_memory_bytes < 512 * MIB
+    assert r.peak_memory_bytes is None or MIB < r.peak_memory_bytes < 512 * MIB
     assert r.artifact("out.txt")["media_type"] == "text/plain" and r.artifact_bytes("out.txt") == b"made"
     assert any("ctypes" in w for w in r.warnings)
 

@@ -235,15 +235,17 @@ def test_nothing_of_the_host_to_see(who):
 import os
 print(ascii({p: (sorted(os.listdir(p)) if os.path.isdir(p) else os.path.exists(p))
              for p in ('/', '/etc', '/root', '/home', '/var', '/run', '/sys', '/mnt', '/srv', '/boot', '/tmp')}))
-print(ascii(os.uname().nodename), file=__import__('sys').stderr)
+names = {os.uname().nodename}
+if os.path.exists('/etc/hostname'): names.add(open('/etc/hostname').read().strip())
+print(ascii(names), file=__import__('sys').stderr)
 """
     r = who.trigger(script)
     seen = said(r)
     for folder in ("/root", "/home", "/var", "/run", "/mnt", "/srv", "/boot"):
         assert not seen[folder], (folder, seen[folder])
-    assert not {"shadow", "gshadow", "ssh", "sudoers", "machine-id", "hostname", "cloche"} & set(seen["/etc"])
+    assert not {"shadow", "gshadow", "ssh", "sudoers", "machine-id", "cloche"} & set(seen["/etc"])
     assert seen["/tmp"] == ["unnamed_script.py"]
-    assert ast.literal_eval(r.stderr) != socket.gethostname()
+    assert len(ast.literal_eval(r.stderr)) == 1 and socket.gethostname() not in ast.literal_eval(r.stderr)
 
 
 def test_descriptors_are_three_fresh_pipes(who):

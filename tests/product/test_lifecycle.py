@@ -13,7 +13,7 @@ from subprocess import DEVNULL, PIPE
 
 import pytest
 
-from harness import Result, cgroup_folders, cmdline, marked, processes, strict_json, tree
+from harness import Result, cgroup_folders, cmdline, marked, namespaces, processes, strict_json, tree, wait_for
 
 MIB = 1 << 20
 
@@ -259,7 +259,8 @@ def _on_a_full_tmpfs(folder):
 def test_temporary_folder_full(who, residue):
     body = json.dumps({"script_content": "open('/tmp/x', 'w').write('y' * 1000000)\nprint('works')", "artifacts": ["x"],
                        "files": {"f": "x" * 100000}, "stdin": "z" * MIB})
-    for folder in ("/tmp", "/dev/shm"):
+    folders = [f for f in ("/tmp", "/dev/shm") if not str(who.binary).startswith(f + "/")]
+    for folder in folders:
         p = who.popen("trigger", "--request", "-", before=_on_a_full_tmpfs(folder), env={"TMPDIR": folder},
                       stdin=PIPE)
         try:
@@ -267,8 +268,7 @@ def test_temporary_folder_full(who, residue):
         except subprocess.TimeoutExpired:
             p.kill()
             raise
-        if p.returncode == 126 or b"not found" in err:
-            pytest.fail(f"{who.binary} lies below {folder}: put the build elsewhere for this test")
+        assert p.returncode == 0, err
         r = Result(strict_json(out))
         assert (r.verdict, r.stdout) == (("ok", 0), "works\n"), "no file of the host is needed for a run"
         assert r.artifact("x")["size"] == 1000000
@@ -294,7 +294,8 @@ def test_reader_gone_while_it_streams(who, residue):
     residue.look(p.pid)
     p.stdout.close()
     assert p.wait(timeout=10) == 130
-    assert p.stderr.read() == b"", "quietly, as a pipe's writer should"
+    said = [line for line in p.stderr.read().splitlines() if not line.startswith(b"cloche: warning: ")]
+    assert not said, "quietly, as a pipe's writer should"
     p.stderr.close()
     residue.assert_none()
     works(who)
@@ -351,11 +352,40 @@ def test_started_without_standard_descriptors(who, residue, closed):
     p = who.popen("run", who.file("import sys\nprint('out', len(sys.stdin.read()))\nprint('err', file=sys.stderr)"),
                    preexec_fn=close)
     out, err = p.communicate(timeout=15)
+    # what can't be handed on is an error of ours, told by the exit status; the rest arrives
+    assert p.returncode == (125 if {1, 2} & set(closed) else 0), (p.returncode, err)
     if 1 not in closed:
-        assert (out, p.returncode) == (b"out 0\n", 0)
-    if 2 not in closed:
-        assert b"err\n" in err or p.returncode == 125
+        assert out == b"out 0\n"
+    if closed == (0,):
+        assert b"err\n" in err
     residue.assert_none()
+
+
+def test_the_search_itself(who, residue):
+    """Each kind of residue is found when it is there: otherwise an empty answer would prove nothing."""
+    assert residue.left() == []
+    p = subprocess.Popen(["/bin/sleep", "30"])
+    try:
+        residue.look(p.pid)
+        assert ("process", p.pid, b"/bin/sleep\x0030\x00") in residue.left()
+    finally:
+        p.kill()
+        p.wait()
+    assert residue.left() == []
+    with subprocess.Popen(["sleep-" + residue.mark, "30"], executable="/bin/sleep") as p:
+        assert [kind for kind, *_ in residue.left()] == ["marked process"]
+        p.kill()
+    leftover = f"/dev/shm/cloche-{residue.mark}"
+    with open(leftover, "w"):
+        assert residue.left() == [("file", leftover)]
+    os.unlink(leftover)
+    if who.is_root:
+        with subprocess.Popen(["/usr/bin/unshare", "-n", "/bin/sleep", "30"]) as p:
+            assert wait_for(lambda: len(namespaces(p.pid) - residue.host) == 1)
+            residue.namespaces |= namespaces(p.pid) - residue.host
+            assert ("in a sandbox's namespace", p.pid, b"/bin/sleep\x0030\x00") in residue.left()
+            p.kill()
+    assert residue.left() == []
 
 
 def test_normal_end_leaves_nothing(who, residue):

@@ -109,7 +109,7 @@ print(n)
 
 def test_open_files(who):
     script = """
-import errno, os
+import errno, os, resource
 n = 0
 try:
     while n < 5000:
@@ -118,10 +118,9 @@ try:
 except OSError as e:
     print(errno.errorcode[e.errno])
 print(n)
-import resource
 for value in ((4096, 4096), (100, 4096)):
     try: resource.setrlimit(resource.RLIMIT_NOFILE, value); print('raised')
-    except (ValueError, OSError): print('refused')
+    except (ValueError, OSError): print('refused')   # Python's words for EPERM
 """
     r = who.trigger(script, limits={"open_files": 64})
     # the three pipes, and the script's own file while it is read or not
@@ -233,4 +232,5 @@ except OSError as e:
     print(e.errno)
 """
     r = who.trigger(script, limits={"disk_bytes": 8 * MIB})
-    assert r.stdout == "28\n" or r.verdict == ("signaled", -7), r
+    # no room, file too large, or the bus error that an over-committed mapping is: the script's own, never ours
+    assert r.stdout in ("28\n", "27\n") or r.verdict == ("signaled", -7), r
