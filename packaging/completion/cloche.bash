@@ -3,7 +3,7 @@
 
 _cloche_options()
 {
-	local shared="--require --allow-missing --screen-report --screen-reject --help"
+	local shared="--local --server --require --allow-missing --screen-report --screen-reject --help"
 
 	case $1 in
 	run)
@@ -15,6 +15,8 @@ _cloche_options()
 	batch) echo "--jobs --quiet $shared" ;;
 	doctor) echo "--json --require --allow-missing --help" ;;
 	config) echo "--help" ;;
+	serve) echo "--socket --help" ;;
+	env) echo "--local --server --json --help" ;;
 	esac
 }
 
@@ -33,7 +35,7 @@ _cloche_has_script()
 		--) return 0 ;;
 		-t | -m | -e | -o | --timeout | --memory | --cpus | --cpu-time | --pids-limit | --disk | --open-files | \
 			--output-limit | --env | --file | --stdin | --artifact | --output | --network | --environment | --mode | \
-			--require | --allow-missing | --screen-report | --screen-reject)
+			--server | --require | --allow-missing | --screen-report | --screen-reject)
 			# bash makes "=" a word of its own: --timeout = 10
 			[[ ${COMP_WORDS[i + 1]} == "=" ]] && ((i++))
 			((i++))
@@ -51,7 +53,7 @@ _cloche()
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		_cloche_words "run trigger batch doctor config --help --version" "$cur"
+		_cloche_words "run trigger batch doctor config serve env --help --version" "$cur"
 		return
 	fi
 	[[ $command == run ]] && _cloche_has_script && return
@@ -60,7 +62,7 @@ _cloche()
 		return
 	fi
 	case $prev in
-	--mode) _cloche_words "auto cold" "$cur" ;;
+	--mode) _cloche_words "auto warm cold" "$cur" ;;
 	--network) _cloche_words "loopback none" "$cur" ;;
 	-o | --output) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
 	config) _cloche_words "check" "$cur" ;;

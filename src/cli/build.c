@@ -40,6 +40,7 @@ static const struct limit_option {
 struct build {
 	const struct job_rules *rules; /* borrowed */
 	struct job job;
+	bool has_server;
 	struct refusal *no;
 };
 
@@ -152,8 +153,8 @@ static int set_mode(struct build *b, const char *value)
 	int r = job_set_mode(&b->job, value, &b->no->why);
 
 	if (r < 0)
-		return refuse(b->no, "--mode", value, "auto or cold");
-	r = setup_settle(&b->job, b->no);
+		return refuse(b->no, "--mode", value, "auto, warm or cold");
+	r = b->has_server ? 0 : setup_settle(&b->job, b->no);
 	return r < 0 ? refuse_as(b->no, r, "--mode", value) : 0;
 }
 
@@ -265,9 +266,9 @@ static int fill(struct build *b, const struct options *o)
 	return r == -ENOMEM ? refuse_memory(b->no) : r;
 }
 
-int build_job(const struct options *o, const struct setup *s, struct job *ret, struct refusal *no)
+int build_job(const struct options *o, const struct settings *s, bool has_server, struct job *ret, struct refusal *no)
 {
-	struct build b = { .rules = &s->conf.rules, .no = no };
+	struct build b = { .rules = &s->conf.rules, .has_server = has_server, .no = no };
 	int r;
 
 	if (o->n_operands < 1)

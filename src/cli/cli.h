@@ -21,3 +21,5 @@ int cmd_trigger(int argc, char **argv);
 int cmd_batch(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_config(int argc, char **argv);
+int cmd_env(int argc, char **argv);
+int cmd_serve(int argc, char **argv);

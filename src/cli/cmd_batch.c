@@ -14,12 +14,14 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/drive.h"
+#include "cli/engine.h"
 #include "cli/lines.h"
 #include "cli/options.h"
 #include "cli/say.h"
 #include "cli/setup.h"
 
-#define JOBS_MAX 256
+#define JOBS_MAX ENGINE_TASKS_MAX
+#define RETRY_NS (100 * NS_PER_MS) /* when a server was busy */
 
 static const char usage[] =
 	"Usage: cloche batch [OPTIONS] FILE|-\n"
@@ -39,16 +41,21 @@ static const char examples[] =
 	"  generate | cloche batch - | jq -c '[.line, .status]'\n";
 
 struct slot {
-	struct run *run; /* NULL: free */
+	bool is_taken;
+	struct task *task; /* NULL: free, or to be tried again */
+	uint64_t retry_ns; /* when */
+	struct asked q;    /* points to what follows */
 	struct job job;
+	bool has_job;
+	char *text; /* owned; of a request to a server */
 	size_t line;
 };
 
 struct batch {
 	struct options options;
-	struct setup setup;
+	struct settings settings;
 	struct refusal no;
-	struct supervisor *supervisor;
+	struct engine engine;
 	struct signals signals;
 	struct drive d; /* what became of our output */
 	struct lines lines;
@@ -88,8 +95,8 @@ static void stop(struct batch *b)
 		return;
 	b->is_stopping = true;
 	for (size_t i = 0; i < b->n_slots; i++) {
-		if (b->slots[i].run)
-			run_cancel(b->slots[i].run);
+		if (b->slots[i].task)
+			task_cancel(b->slots[i].task);
 	}
 }
 
@@ -119,67 +126,117 @@ static void put_refusal(struct batch *b, size_t line)
 	put(b, job_error_write(&b->no.why), line);
 }
 
-static void start(struct batch *b, struct slot *slot, const struct line *line)
+static void put_answer(struct batch *b, struct answer *a, size_t line)
+{
+	if (a->is_refused) {
+		b->no = a->no;
+		put_refusal(b, line);
+	} else {
+		put(b, answer_json(a), line);
+	}
+	answer_done(a);
+}
+
+/* There is no answer: because of what was asked for, or because of us or the host, which is a result, too. */
+static void put_failure(struct batch *b, const struct slot *slot, const struct err *why)
 {
 	struct err e = { .kind = ERR_NONE };
-	struct result failed;
-	int r;
+	struct answer a;
+
+	if (cli_exit_of(why) != CLI_COULD_NOT) {
+		(void)refuse_err(&b->no, 0, "environment", why);
+		put_refusal(b, slot->line);
+	} else if (engine_failed(&slot->q, why, &a, &e) < 0) {
+		say("line %zu: %s", slot->line, e.msg);
+		b->status = CLI_COULD_NOT;
+	} else {
+		put_answer(b, &a, slot->line);
+	}
+}
+
+static void release(struct batch *b, struct slot *slot)
+{
+	if (slot->has_job)
+		job_done(&slot->job);
+	free(slot->text);
+	*slot = (struct slot){ .is_taken = false };
+	b->n_active--;
+	b->n_done++;
+}
+
+static void try_start(struct batch *b, struct slot *slot)
+{
+	struct err e = { .kind = ERR_NONE };
+
+	slot->task = NULL;
+	if (task_start(&b->engine, &slot->q, NULL, &slot->task, &e) == 0)
+		return;
+	put_failure(b, slot, &e);
+	release(b, slot);
+}
+
+/* Keep the line: as a job that can be run here, or as it is for a server.  Return: 0 or -errno with b->no filled */
+static int take_line(struct batch *b, struct slot *slot, const struct line *line)
+{
+	int r = 0;
 
 	if (line->is_too_long)
-		r = refuse(&b->no, "request", "a line", "at most %llu bytes", (unsigned long long)JOB_REQUEST_MAX);
-	else
-		r = setup_parse(&b->setup, line->text, line->len, &slot->job, &b->no);
-	if (r < 0) {
+		return refuse(&b->no, "request", "a line", "at most %llu bytes", (unsigned long long)JOB_REQUEST_MAX);
+	if (b->engine.is_remote) {
+		slot->text = malloc(line->len + 1);
+		if (!slot->text)
+			return refuse_memory(&b->no);
+		memcpy(slot->text, line->text, line->len);
+		slot->q = (struct asked){ .json = slot->text, .len = line->len };
+		return 0;
+	}
+	r = setup_parse(&b->settings, line->text, line->len, &slot->job, &b->no);
+	slot->has_job = r == 0;
+	slot->q = (struct asked){ .job = &slot->job };
+	return r;
+}
+
+static void start(struct batch *b, struct slot *slot, const struct line *line)
+{
+	*slot = (struct slot){ .is_taken = true, .line = line->number };
+	b->n_active++;
+	if (take_line(b, slot, line) < 0) {
 		put_refusal(b, line->number);
+		release(b, slot);
+		b->n_done--;
 		return;
 	}
-	slot->line = line->number;
-	r = run_start(b->supervisor, &slot->job, false, NULL, &slot->run, &e);
-	if (r == 0) {
-		b->n_active++;
-		return;
-	}
-	slot->run = NULL;
-	if (cli_exit_of(&e) != CLI_COULD_NOT) {
-		(void)refuse_err(&b->no, r, "environment", &e);
-		put_refusal(b, line->number);
-	} else {
-		if (drive_failed_result(&slot->job, &e, &failed) < 0)
-			say("%s", e.msg);
-		put(b, result_write(&failed), line->number);
-		result_done(&failed);
-		b->n_done++;
-	}
-	job_done(&slot->job);
+	try_start(b, slot);
 }
 
 static void finish(struct batch *b, struct slot *slot, const struct err *why)
 {
 	struct err e = { .kind = ERR_NONE };
-	struct result result;
-	int r = run_finish(slot->run, &result, &e);
+	struct answer a;
+	int r = task_finish(slot->task, &a, &e);
 
+	slot->task = NULL;
+	if (r == 0 && a.is_busy && !b->is_stopping) {
+		answer_done(&a);
+		slot->retry_ns = clock_now_ns() + RETRY_NS;
+		return;
+	}
 	if (r < 0) {
 		b->status = cli_exit_of(&e);
 		say("line %zu: %s", slot->line, e.msg);
 	} else if (why->kind != ERR_NONE && cli_exit_of(why) != CLI_COULD_NOT) {
-		(void)refuse_err(&b->no, 0, "environment", why);
-		put_refusal(b, slot->line);
+		answer_done(&a);
+		put_failure(b, slot, why);
 	} else {
-		put(b, result_write(&result), slot->line);
+		put_answer(b, &a, slot->line);
 	}
-	if (r == 0)
-		result_done(&result);
-	job_done(&slot->job);
-	slot->run = NULL;
-	b->n_active--;
-	b->n_done++;
+	release(b, slot);
 }
 
 static struct slot *free_slot(struct batch *b)
 {
 	for (size_t i = 0; i < b->n_slots && b->n_active < b->n_slots; i++) {
-		if (!b->slots[i].run)
+		if (!b->slots[i].is_taken)
 			return &b->slots[i];
 	}
 	return NULL;
@@ -220,21 +277,48 @@ static void read_lines(struct batch *b)
 	}
 }
 
+/* How long to wait for what a busy server put off, in milliseconds; -1: nothing was. */
+static int retry_ms(const struct batch *b)
+{
+	uint64_t now = clock_now_ns();
+	uint64_t next = UINT64_MAX;
+
+	for (size_t i = 0; i < b->n_slots; i++) {
+		if (b->slots[i].is_taken && !b->slots[i].task && b->slots[i].retry_ns < next)
+			next = b->slots[i].retry_ns;
+	}
+	if (next == UINT64_MAX)
+		return -1;
+	return next > now ? (int)((next - now) / NS_PER_MS) + 1 : 0;
+}
+
+static void step(struct batch *b, struct slot *slot, bool has_event)
+{
+	struct err e = { .kind = ERR_NONE };
+
+	if (slot->task && has_event && task_step(slot->task, &e) != 0) {
+		finish(b, slot, &e);
+	} else if (slot->is_taken && !slot->task && b->is_stopping) {
+		release(b, slot);
+	} else if (slot->is_taken && !slot->task && slot->retry_ns <= clock_now_ns()) {
+		try_start(b, slot);
+	}
+}
+
 /* Wait for something to happen, and let it happen. */
 static void turn(struct batch *b, bool wants_input)
 {
 	struct pollfd *p = b->polled;
-	struct err e;
 
 	p[AT_SIGNAL] = (struct pollfd){ .fd = b->signals.fd, .events = POLLIN };
 	p[AT_READER] = (struct pollfd){ .fd = b->is_stopping ? -1 : STDOUT_FILENO }; /* whether it went away */
 	p[AT_INPUT] = (struct pollfd){ .fd = wants_input ? b->lines.fd : -1, .events = POLLIN };
 	for (size_t i = 0; i < b->n_slots; i++) {
-		const struct run *run = b->slots[i].run;
+		const struct task *t = b->slots[i].task;
 
-		p[AT_SLOTS + i] = (struct pollfd){ .fd = run ? run_fd(run) : -1, .events = run ? run_events(run) : 0 };
+		p[AT_SLOTS + i] = (struct pollfd){ .fd = t ? task_fd(t) : -1, .events = t ? task_events(t) : 0 };
 	}
-	if (poll(p, (nfds_t)(AT_SLOTS + b->n_slots), -1) < 0)
+	if (poll(p, (nfds_t)(AT_SLOTS + b->n_slots), retry_ms(b)) < 0)
 		return;
 	if (p[AT_SIGNAL].revents && signals_take(&b->signals))
 		stop(b);
@@ -244,13 +328,8 @@ static void turn(struct batch *b, bool wants_input)
 	}
 	if (p[AT_INPUT].revents)
 		read_lines(b);
-	for (size_t i = 0; i < b->n_slots; i++) {
-		if (!p[AT_SLOTS + i].revents)
-			continue;
-		e.kind = ERR_NONE;
-		if (run_step(b->slots[i].run, &e) != 0)
-			finish(b, &b->slots[i], &e);
-	}
+	for (size_t i = 0; i < b->n_slots; i++)
+		step(b, &b->slots[i], p[AT_SLOTS + i].revents != 0);
 	if (b->signals.is_seen) /* one may have come while we wrote */
 		stop(b);
 	show_progress(b, false);
@@ -259,7 +338,7 @@ static void turn(struct batch *b, bool wants_input)
 static int execute(struct batch *b)
 {
 	struct err e = { .kind = ERR_NONE };
-	int r = supervisor_start(&b->setup.options, &b->supervisor, &e);
+	int r = engine_start(&b->engine, &e);
 
 	if (r == 0)
 		r = signals_open(&b->signals, &e);
@@ -327,7 +406,9 @@ static int prepare(struct batch *b, int argc, char **argv)
 	b->polled = calloc(AT_SLOTS + b->n_slots, sizeof(*b->polled));
 	if (!b->slots || !b->polled)
 		return refuse_memory(&b->no);
-	r = setup_load(&b->setup, &b->options, &b->no);
+	r = setup_load(&b->settings, &b->options, &b->no);
+	if (r == 0)
+		r = engine_find(&b->engine, &b->options, &b->settings, &b->no);
 	return r < 0 ? r : open_input(b);
 }
 
@@ -337,13 +418,12 @@ int cmd_batch(int argc, char **argv)
 	int r = prepare(&b, argc, argv);
 	int status = r < 0 ? refusal_tell(&b.no, false) : r > 0 ? CLI_OK : execute(&b);
 
-	if (b.supervisor)
-		supervisor_stop(b.supervisor);
+	engine_done(&b.engine);
 	signals_close(&b.signals);
 	lines_done(&b.lines);
 	free(b.slots);
 	free(b.polled);
-	setup_done(&b.setup);
+	settings_done(&b.settings);
 	options_done(&b.options);
 	fd_close(&b.input);
 	return status;

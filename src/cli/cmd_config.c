@@ -64,6 +64,18 @@ static void print_environment(const struct conf_environment *env)
 	print_limits(&env->limits, "");
 }
 
+static void print_server(const struct conf_server *v)
+{
+	char number[48];
+
+	(void)puts("\n[server]");
+	if (v->max_running)
+		(void)printf("max_running = %u\n", v->max_running);
+	(void)printf("queue_max = %u\ngrace = %s\n", v->queue_max, scaled_text(v->grace_ns, NS_PER_SEC, number, sizeof(number)));
+	if (v->group)
+		(void)printf("group = %s\n", v->group);
+}
+
 static void print(const struct conf *c)
 {
 	char number[48];
@@ -84,9 +96,10 @@ static void print(const struct conf *c)
 		(void)puts("\n[protect]");
 	print_list("require", &c->require, ", ");
 	print_list("allow_missing", &c->allow_missing, ", ");
+	print_server(&c->server);
 }
 
-static int execute(struct options *o, struct setup *s, struct refusal *no, int argc, char **argv)
+static int execute(struct options *o, struct settings *s, struct refusal *no, int argc, char **argv)
 {
 	int r = options_parse(argc, argv, ON_CONFIG, o, no);
 
@@ -111,12 +124,12 @@ static int execute(struct options *o, struct setup *s, struct refusal *no, int a
 int cmd_config(int argc, char **argv)
 {
 	struct options o = { .items = NULL };
-	struct setup s = { .lists = NULL };
+	struct settings s = { .lists = NULL };
 	struct refusal no = { .status = CLI_OK };
 	int r = execute(&o, &s, &no, argc, argv);
 	int status = r < 0 ? refusal_tell(&no, false) : CLI_OK;
 
-	setup_done(&s);
+	settings_done(&s);
 	options_done(&o);
 	return status;
 }

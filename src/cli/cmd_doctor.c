@@ -141,7 +141,7 @@ static int print_json(const struct report *r)
 	return 0;
 }
 
-static void examine(const struct setup *s, struct report *r)
+static void examine(const struct settings *s, struct report *r)
 {
 	struct supervisor *supervisor = NULL;
 
@@ -151,7 +151,7 @@ static void examine(const struct setup *s, struct report *r)
 	supervisor_stop(supervisor);
 }
 
-static int execute(const struct setup *s, bool is_json)
+static int execute(const struct settings *s, bool is_json)
 {
 	struct report *r = calloc(1, sizeof(*r));
 	int status = CLI_COULD_NOT;
@@ -177,7 +177,7 @@ static int execute(const struct setup *s, bool is_json)
 	return status;
 }
 
-static int prepare(struct options *o, struct setup *s, struct refusal *no, int argc, char **argv)
+static int prepare(struct options *o, struct settings *s, struct refusal *no, int argc, char **argv)
 {
 	int r = options_parse(argc, argv, ON_DOCTOR, o, no);
 
@@ -197,13 +197,13 @@ static int prepare(struct options *o, struct setup *s, struct refusal *no, int a
 int cmd_doctor(int argc, char **argv)
 {
 	struct options o = { .items = NULL };
-	struct setup s = { .lists = NULL };
+	struct settings s = { .lists = NULL };
 	struct refusal no = { .status = CLI_OK };
 	int r = prepare(&o, &s, &no, argc, argv);
 	bool is_json = options_have(&o, OPT_JSON);
 	int status = r < 0 ? refusal_tell(&no, is_json) : r > 0 ? CLI_OK : execute(&s, is_json);
 
-	setup_done(&s);
+	settings_done(&s);
 	options_done(&o);
 	return status;
 }

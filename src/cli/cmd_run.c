@@ -13,7 +13,9 @@
 #include "cli/cli.h"
 #include "cli/deliver.h"
 #include "cli/drive.h"
+#include "cli/engine.h"
 #include "cli/options.h"
+#include "cli/request.h"
 #include "cli/say.h"
 #include "cli/setup.h"
 
@@ -41,8 +43,10 @@ static const char examples[] =
 
 struct command {
 	struct options options;
-	struct setup setup;
+	struct settings settings;
+	struct engine engine;
 	struct job job;
+	char *request; /* owned; the same for a server; NULL: it runs here */
 	bool has_job;
 	bool is_json;
 	bool is_quiet;
@@ -73,6 +77,20 @@ static int open_ends(struct command *c)
 	return 0;
 }
 
+/* What a server gets.  What JSON can't carry runs here, unless a server was asked for by name. */
+static int make_request(struct command *c)
+{
+	int r = c->engine.is_remote ? request_write(&c->job, &c->options, &c->request) : 0;
+
+	if (r == -EILSEQ && !c->engine.server) {
+		engine_leave_server(&c->engine);
+		return 0;
+	}
+	if (r == -EILSEQ)
+		return refuse(&c->no, "ARGS", "bytes", "UTF-8 text, for a server (--local takes any bytes)");
+	return r < 0 ? refuse_memory(&c->no) : 0;
+}
+
 /* Everything that can be refused, before anything is started. */
 static int prepare(struct command *c, int argc, char **argv)
 {
@@ -88,14 +106,17 @@ static int prepare(struct command *c, int argc, char **argv)
 		(void)fputs(examples, stdout);
 		return 1;
 	}
-	r = setup_load(&c->setup, &c->options, &c->no);
+	r = setup_load(&c->settings, &c->options, &c->no);
 	if (r < 0)
 		return r;
-	r = build_job(&c->options, &c->setup, &c->job, &c->no);
+	r = engine_find(&c->engine, &c->options, &c->settings, &c->no);
+	if (r == 0)
+		r = build_job(&c->options, &c->settings, c->engine.is_remote, &c->job, &c->no);
 	if (r < 0)
 		return r;
 	c->has_job = true;
-	return open_ends(c);
+	r = make_request(c);
+	return r < 0 ? r : open_ends(c);
 }
 
 static double seconds(uint64_t ns)
@@ -127,8 +148,9 @@ static void tell(const struct command *c, const struct drive *d, const struct re
 }
 
 /* A result was given: hand it over.  Return: the exit status */
-static int report(const struct command *c, struct drive *d, const struct result *r, const struct err *e)
+static int report(const struct command *c, struct drive *d, struct answer *a, const struct err *e)
 {
+	const struct result *r = &a->result;
 	int status = e->kind == ERR_NONE ? result_exit_status(r) : cli_exit_of(e);
 	auto_free char *json = NULL;
 
@@ -139,7 +161,7 @@ static int report(const struct command *c, struct drive *d, const struct result 
 				      options_have(&c->options, OPT_FORCE), c->is_quiet) < 0 && status == 0)
 		status = CLI_COULD_NOT;
 	if (c->is_json && !d->lost) {
-		json = result_write(r);
+		json = answer_json(a);
 		if (!json) {
 			say("out of memory");
 			return CLI_COULD_NOT;
@@ -151,31 +173,40 @@ static int report(const struct command *c, struct drive *d, const struct result 
 }
 
 /* There is no result: the host's or our fault is one all the same, for who reads JSON. */
-static int report_failure(struct command *c, struct drive *d, const struct err *e)
+static int report_failure(struct command *c, struct drive *d, const struct asked *q, const struct err *e)
 {
-	struct result result;
+	struct err none = { .kind = ERR_NONE };
+	struct answer a;
 	int status;
 
-	if (!c->is_json || cli_exit_of(e) != CLI_COULD_NOT) {
+	if (!c->is_json || cli_exit_of(e) != CLI_COULD_NOT || engine_failed(q, e, &a, &none) < 0) {
 		(void)refuse_err(&c->no, 0, "environment", e);
 		return refusal_tell(&c->no, c->is_json);
 	}
-	if (drive_failed_result(&c->job, e, &result) < 0)
-		say("%s", e->msg);
-	status = report(c, d, &result, e);
-	result_done(&result);
+	status = report(c, d, &a, e);
+	answer_done(&a);
 	return status;
+}
+
+/* A server's refusal, with the exit status that the same has here. */
+static int report_refusal(struct command *c, const struct answer *a)
+{
+	c->no = a->no;
+	if (strcmp(c->no.why.field, "environment") == 0 && c->no.status == CLI_USAGE)
+		c->no.status = CLI_NOT_FOUND;
+	return refusal_tell(&c->no, c->is_json);
 }
 
 static int execute(struct command *c)
 {
 	struct signals signals = { .fd = -1 };
 	struct drive d = { .signals = &signals, .input = c->input, .copies_output = !c->is_json };
-	struct supervisor *supervisor = NULL;
+	struct asked q = { .job = &c->job, .json = c->request, .len = c->request ? strlen(c->request) : 0,
+			   .is_streamed = c->input >= 0 };
 	struct err e = { .kind = ERR_NONE };
-	struct result result;
+	struct answer a = { .is_refused = false };
+	int r = engine_start(&c->engine, &e);
 	int status;
-	int r = supervisor_start(&c->setup.options, &supervisor, &e);
 	int opened;
 
 	/* After the start, and even when that failed: the result is written with the same care. */
@@ -183,15 +214,14 @@ static int execute(struct command *c)
 	if (r == 0 && opened < 0)
 		r = err_set(&e, ERR_HOST, -opened, "signalfd");
 	if (r == 0)
-		r = drive(&d, supervisor, &c->job, &result, &e);
-	if (r == 0) {
-		status = report(c, &d, &result, &e);
-		result_done(&result);
-	} else {
-		status = report_failure(c, &d, &e);
-	}
-	if (supervisor)
-		supervisor_stop(supervisor);
+		r = drive(&d, &c->engine, &q, &a, &e);
+	if (r == 0 && a.json)
+		r = answer_read(&a, &e);
+	if (r < 0)
+		status = report_failure(c, &d, &q, &e);
+	else
+		status = a.is_refused ? report_refusal(c, &a) : report(c, &d, &a, &e);
+	answer_done(&a);
 	signals_close(&signals);
 	return status;
 }
@@ -202,9 +232,11 @@ int cmd_run(int argc, char **argv)
 	int r = prepare(&c, argc, argv);
 	int status = r < 0 ? refusal_tell(&c.no, c.is_json) : r > 0 ? CLI_OK : execute(&c);
 
+	engine_done(&c.engine);
+	free(c.request);
 	if (c.has_job)
 		job_done(&c.job);
-	setup_done(&c.setup);
+	settings_done(&c.settings);
 	options_done(&c.options);
 	fd_close(&c.output);
 	fd_close(&c.owned_input);

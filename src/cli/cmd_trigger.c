@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "cli/cli.h"
 #include "cli/drive.h"
+#include "cli/engine.h"
 #include "cli/options.h"
 #include "cli/say.h"
 #include "cli/setup.h"
@@ -34,6 +35,9 @@ static const char examples[] =
 struct command {
 	struct options options;
 	struct settings settings;
+	struct engine engine;
+	struct asked q; /* points to what follows */
+	char *text;     /* owned; the request */
 	struct job job;
 	bool has_job;
 	struct refusal no;
@@ -44,20 +48,22 @@ static int read_request(struct command *c)
 	const char *path = options_last(&c->options, OPT_REQUEST);
 	bool is_stdin = !path || strcmp(path, "-") == 0;
 	auto_fd int fd = is_stdin ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	auto_free char *text = NULL;
-	size_t len = 0;
 	int r;
 
 	if (!is_stdin && fd < 0)
 		return refuse_option_file(&c->no, "--request", path, errno);
-	r = fd_read_all(is_stdin ? STDIN_FILENO : fd, JOB_REQUEST_MAX, &text, &len);
+	r = fd_read_all(is_stdin ? STDIN_FILENO : fd, JOB_REQUEST_MAX, &c->text, &c->q.len);
 	if (r == -EFBIG)
 		return refuse(&c->no, "request", is_stdin ? "standard input" : path, "at most %llu bytes",
 			      (unsigned long long)JOB_REQUEST_MAX);
 	if (r < 0)
 		return refuse_option_file(&c->no, "--request", is_stdin ? "standard input" : path, -r);
-	r = setup_parse(&c->settings, text, len, &c->job, &c->no);
+	c->q.json = c->text;
+	if (c->engine.is_remote) /* it looks through the request itself */
+		return 0;
+	r = setup_parse(&c->settings, c->text, c->q.len, &c->job, &c->no);
 	c->has_job = r == 0;
+	c->q.job = &c->job;
 	return r;
 }
 
@@ -76,12 +82,14 @@ static int prepare(struct command *c, int argc, char **argv)
 	if (c->options.n_operands)
 		return refuse(&c->no, "argument", c->options.operands[0], "none (a request in a file: --request FILE)");
 	r = setup_load(&c->settings, &c->options, &c->no);
+	if (r == 0)
+		r = engine_find(&c->engine, &c->options, &c->settings, &c->no);
 	return r < 0 ? r : read_request(c);
 }
 
-static int print(struct drive *d, const struct result *r)
+static int print(struct drive *d, struct answer *a)
 {
-	auto_free char *json = result_write(r);
+	auto_free char *json = answer_json(a);
 
 	if (!json) {
 		say("out of memory");
@@ -92,34 +100,46 @@ static int print(struct drive *d, const struct result *r)
 	return drive_exit(d, CLI_OK);
 }
 
+/* Our fault or the host's is a result, too. */
+static int print_failure(struct command *c, struct drive *d, const struct err *why)
+{
+	struct err e = { .kind = ERR_NONE };
+	struct answer a;
+	int status;
+
+	if (engine_failed(&c->q, why, &a, &e) < 0) {
+		say("%s", e.msg);
+		return CLI_COULD_NOT;
+	}
+	status = print(d, &a);
+	answer_done(&a);
+	return status;
+}
+
 static int execute(struct command *c)
 {
 	struct signals signals = { .fd = -1 };
 	struct drive d = { .signals = &signals, .input = -1 };
-	struct supervisor *supervisor = NULL;
+	struct answer a = { .is_refused = false };
 	struct err e = { .kind = ERR_NONE };
-	struct result result;
-	int r = supervisor_start(&c->settings.options, &supervisor, &e);
+	int r = engine_start(&c->engine, &e);
 	int opened = signals_open(&signals, &(struct err){ .kind = ERR_NONE });
 	int status;
 
 	if (r == 0 && opened < 0)
 		r = err_set(&e, ERR_HOST, -opened, "signalfd");
 	if (r == 0)
-		r = drive(&d, supervisor, &c->job, &result, &e);
+		r = drive(&d, &c->engine, &c->q, &a, &e);
 	if (e.kind != ERR_NONE && cli_exit_of(&e) != CLI_COULD_NOT) {
 		/* the configured Python or a demanded protection is not there: nothing that a retry would mend */
 		(void)refuse_err(&c->no, 0, "environment", &e);
 		status = refusal_tell(&c->no, true);
+	} else if (r < 0) {
+		status = print_failure(c, &d, &e);
 	} else {
-		if (r < 0 && drive_failed_result(&c->job, &e, &result) < 0)
-			say("%s", e.msg);
-		status = print(&d, &result);
+		status = a.is_refused ? refusal_tell(&a.no, true) : print(&d, &a);
 	}
-	if (r == 0 || cli_exit_of(&e) == CLI_COULD_NOT)
-		result_done(&result);
-	if (supervisor)
-		supervisor_leave(supervisor);
+	answer_done(&a);
 	signals_close(&signals);
 	return status;
 }
@@ -130,8 +150,10 @@ int cmd_trigger(int argc, char **argv)
 	int r = prepare(&c, argc, argv);
 	int status = r < 0 ? refusal_tell(&c.no, true) : r > 0 ? CLI_OK : execute(&c);
 
+	engine_done(&c.engine);
 	if (c.has_job)
 		job_done(&c.job);
+	free(c.text);
 	settings_done(&c.settings);
 	options_done(&c.options);
 	return status;

@@ -3,10 +3,8 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -26,7 +24,7 @@ struct feed {
 
 struct loop {
 	struct drive *d;
-	struct run *run;
+	struct task *task;
 	struct feed feed;
 	bool is_cancelled;
 	bool is_stalled; /* a signal came and our reader does not read: what still comes is dropped */
@@ -35,7 +33,7 @@ struct loop {
 static void cancel(struct loop *l)
 {
 	if (!l->is_cancelled)
-		run_cancel(l->run);
+		task_cancel(l->task);
 	l->is_cancelled = true;
 }
 
@@ -64,11 +62,11 @@ static int on_output(void *userdata, int stream, const void *data, size_t len)
 	return 0;
 }
 
-static void feed_push(struct feed *f, struct run *run)
+static void feed_push(struct feed *f, struct task *task)
 {
 	f->is_waiting = false;
 	while (!f->is_done && (f->at < f->len || f->is_ended)) {
-		ssize_t n = run_input(run, f->bytes + f->at, f->len - f->at);
+		ssize_t n = task_input(task, f->bytes + f->at, f->len - f->at);
 
 		if (n == -EAGAIN || (n == 0 && f->at < f->len)) {
 			f->is_waiting = true;
@@ -93,19 +91,19 @@ static void feed_read(struct loop *l)
 	f->at = 0;
 	f->len = n > 0 ? (size_t)n : 0;
 	f->is_ended = n <= 0;
-	feed_push(f, l->run);
+	feed_push(f, l->task);
 }
 
 enum { AT_SIGNAL, AT_RUN, AT_INPUT, AT_READER, AT_MAX };
 
-/* Wait for something to happen and let it happen.  Return: as run_step() */
+/* Wait for something to happen and let it happen.  Return: as task_step() */
 static int turn(struct loop *l, struct err *e)
 {
 	struct feed *f = &l->feed;
 	bool wants_input = !f->is_done && !f->is_ended && f->at == f->len;
 	struct pollfd p[AT_MAX] = {
 		[AT_SIGNAL] = { .fd = l->d->signals->fd, .events = POLLIN },
-		[AT_RUN] = { .fd = run_fd(l->run), .events = (short)(run_events(l->run) | (f->is_waiting ? POLLOUT : 0)) },
+		[AT_RUN] = { .fd = task_fd(l->task), .events = (short)(task_events(l->task) | (f->is_waiting ? POLLOUT : 0)) },
 		[AT_INPUT] = { .fd = wants_input ? f->fd : -1, .events = POLLIN },
 		/* no event asked for: only that the reader went away is of interest */
 		[AT_READER] = { .fd = l->is_cancelled ? -1 : STDOUT_FILENO },
@@ -124,13 +122,13 @@ static int turn(struct loop *l, struct err *e)
 		feed_read(l);
 	if (p[AT_RUN].revents) {
 		if (f->is_waiting)
-			feed_push(f, l->run);
-		r = run_step(l->run, e);
+			feed_push(f, l->task);
+		r = task_step(l->task, e);
 	}
 	return r;
 }
 
-int drive(struct drive *d, struct supervisor *s, const struct job *j, struct result *ret, struct err *e)
+int drive(struct drive *d, struct engine *g, const struct asked *q, struct answer *ret, struct err *e)
 {
 	struct loop *l = calloc(1, sizeof(*l));
 	struct run_hooks hooks = { .userdata = l, .on_output = on_output };
@@ -143,18 +141,18 @@ int drive(struct drive *d, struct supervisor *s, const struct job *j, struct res
 	l->feed.fd = d->input;
 	l->feed.is_done = d->input < 0;
 	e->kind = ERR_NONE;
-	r = run_start(s, j, d->input >= 0, d->copies_output ? &hooks : NULL, &l->run, e);
-	supervisor_no_more(s); /* it cleans up while we report */
+	r = task_start(g, q, d->copies_output ? &hooks : NULL, &l->task, e);
 	if (r < 0) {
 		free(l);
 		return r;
 	}
+	engine_no_more(g); /* it cleans up while we report */
 	do
 		r = turn(l, e);
 	while (r == 0);
 	if (r > 0)
 		e->kind = ERR_NONE;
-	r = run_finish(l->run, ret, &finish);
+	r = task_finish(l->task, ret, &finish);
 	if (r < 0 && e->kind == ERR_NONE)
 		*e = finish;
 	free(l);
@@ -179,18 +177,4 @@ int drive_exit(const struct drive *d, int status)
 		return CLI_COULD_NOT;
 	}
 	return status;
-}
-
-int drive_failed_result(const struct job *j, const struct err *e, struct result *ret)
-{
-	unsigned char id[16];
-
-	result_init(ret, j);
-	ret->status = STATUS_INTERNAL_ERROR;
-	ret->return_code = RETURN_CODE_NOT_RUN;
-	if (!ret->run_id[0] && getrandom(id, sizeof(id), 0) == (ssize_t)sizeof(id)) {
-		for (size_t i = 0; i < sizeof(id); i++)
-			(void)snprintf(ret->run_id + 2 * i, 3, "%02x", id[i]);
-	}
-	return result_set_message(ret, "%s", e->msg);
 }

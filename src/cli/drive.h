@@ -6,15 +6,13 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "cli/engine.h"
 #include "cli/signals.h"
-#include "job/request.h"
-#include "job/result.h"
-#include "run/run.h"
 
 /* One run from its start to its result, in one poll loop: its input, its output, our signals, our reader. */
 struct drive {
 	struct signals *signals; /* borrowed */
-	int input;               /* borrowed; its bytes are the script's standard input as they come; -1: job->input */
+	int input;               /* borrowed; its bytes are the script's standard input as they come; -1: none but the request's */
 	bool copies_output;      /* the script's output to our 1 and 2, none kept */
 
 	int lost;       /* filled: errno with which our output failed; 0: it did not */
@@ -23,13 +21,13 @@ struct drive {
 };
 
 /*
- * drive() - run @j and wait for it
+ * drive() - run one request and wait for it
  *
  * A signal or a lost reader cancels the run; its result still comes.
- * Return: 0 with @ret filled (the caller's: result_done()); @e is set too when the run was lost.
+ * Return: 0 with @ret filled (the caller's: answer_done()); @e is set too when the run was lost.
  * -errno with @e set: there is no result.
  */
-int drive(struct drive *d, struct supervisor *s, const struct job *j, struct result *ret, struct err *e) MUST_CHECK;
+int drive(struct drive *d, struct engine *g, const struct asked *q, struct answer *ret, struct err *e) MUST_CHECK;
 
 /*
  * drive_put() - a line of text to standard output, through the same care for signals
@@ -43,10 +41,3 @@ int drive_put(struct drive *d, const char *text) MUST_CHECK;
  * 125 (and a word) when our output failed, else @status
  */
 int drive_exit(const struct drive *d, int status);
-
-/*
- * drive_failed_result() - an internal_error result for a job that could not be started because of us or the host
- *
- * Return: 0 or -ENOMEM; @ret is the caller's in both cases: result_done()
- */
-int drive_failed_result(const struct job *j, const struct err *e, struct result *ret) MUST_CHECK;

@@ -10,15 +10,21 @@
  *	cmd_batch.c    batch    many of them, as they finish
  *	cmd_doctor.c   doctor   what protects a run here
  *	cmd_config.c   config   is the configuration valid
+ *	cmd_env.c      env      which Pythons scripts may use
+ *	cmd_serve.c    serve    becomes the server, a program of its own
  *	options.c      the one table of options: getopt, --help
- *	setup.c        configuration files and CLOCHE_* variables to struct conf and struct run_options
+ *	setup.c        the configuration (run/settings.h) with the options laid over it
  *	build.c        options and operands of `run` to a valid struct job
+ *	engine.c       where runs are made: a supervisor of our own, or a server
+ *	remote.c       the client of a server's native socket
+ *	request.c      a job as JSON for it
+ *	answer.c       its answer back to a result
  *	drive.c        one run in a poll loop: input, output, signals, a reader that goes away
  *	signals.c      signals as something to poll, and writes that do not miss them
  *	deliver.c      artifacts into a folder of the user's
  *	say.c          words on standard error, the error object, exit statuses
  *
- * A run's way: options_parse() - setup_load() - build_job() - supervisor_start() - drive() - report.
+ * A run's way: options_parse() - setup_load() - engine_find() - build_job() - engine_start() - drive() - report.
  */
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +46,8 @@ static const struct command {
 	{ "trigger", cmd_trigger, "trigger [--request FILE|-]", "one request object in, one result object out" },
 	{ "batch", cmd_batch, "batch [-j N] FILE|-", "one request a line in, one result a line out as they finish" },
 	{ "doctor", cmd_doctor, "doctor [--json]", "what protects a run on this host, what is missing, the remedy" },
+	{ "serve", cmd_serve, "serve [--socket PATH]", "the server that run, trigger and batch find by themselves" },
+	{ "env", cmd_env, "env [--json]", "which Pythons scripts may use" },
 	{ "config", cmd_config, "config check [FILE...]", "is the configuration valid, and what does it come to" },
 };
 
@@ -85,7 +93,7 @@ static int dispatch(int argc, char **argv)
 			return commands[i].run(argc - 1, argv + 1);
 	}
 	(void)refuse(&no, argv[1][0] == '-' ? "option" : "command", argv[1],
-		     "run, trigger, batch, doctor, config, --help, --version");
+		     "run, trigger, batch, doctor, config, serve, env, --help, --version");
 	return refusal_tell(&no, false);
 }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ON_EVERY (ON_RUN | ON_TRIGGER | ON_BATCH | ON_DOCTOR | ON_CONFIG)
+#define ON_EVERY (ON_RUN | ON_TRIGGER | ON_BATCH | ON_DOCTOR | ON_CONFIG | ON_SERVE | ON_ENV)
 #define ON_JOBS  (ON_RUN | ON_TRIGGER | ON_BATCH)
 
 struct option_spec {
@@ -36,12 +36,16 @@ static const struct option_spec specs[] = {
 	{ OPT_FORCE, 0, "--force", NULL, ON_RUN, "let --output overwrite" },
 	{ OPT_NETWORK, 0, "--network", "KIND", ON_RUN, "loopback (its own 127.0.0.1, nothing else) or none" },
 	{ OPT_ENVIRONMENT, 0, "--environment", "NAME", ON_RUN, "which configured Python (default \"default\")" },
-	{ OPT_MODE, 0, "--mode", "MODE", ON_RUN, "auto or cold" },
+	{ OPT_MODE, 0, "--mode", "MODE", ON_RUN, "auto, warm (with a server) or cold" },
 	{ OPT_BUFFERED, 0, "--buffered", NULL, ON_RUN, "let Python buffer its output" },
 	{ OPT_REQUEST, 0, "--request", "FILE", ON_TRIGGER, "the request; - is standard input (default)" },
 	{ OPT_JOBS, 'j', "--jobs", "N", ON_BATCH, "runs at the same time (default: the number of CPUs)" },
+	{ OPT_SOCKET, 0, "--socket", "PATH", ON_SERVE, "listen there, not at the usual place" },
+	{ OPT_LOCAL, 0, "--local", NULL, ON_JOBS | ON_ENV, "do without a server, even if there is one" },
+	{ OPT_SERVER, 0, "--server", "SOCKET", ON_JOBS | ON_ENV, "use this server and its settings, or fail" },
 	{ OPT_JSON, 0, "--json", NULL, ON_RUN, "print the result as one JSON object" },
 	{ OPT_JSON, 0, "--json", NULL, ON_DOCTOR, "print the report as one JSON object" },
+	{ OPT_JSON, 0, "--json", NULL, ON_ENV, "print the list as one JSON object" },
 	{ OPT_REQUIRE, 0, "--require", "LIST", ON_JOBS | ON_DOCTOR, "protections that must hold in full" },
 	{ OPT_ALLOW_MISSING, 0, "--allow-missing", "LIST", ON_JOBS | ON_DOCTOR, "protections that may be missing" },
 	{ OPT_SCREEN_REPORT, 0, "--screen-report", "LIST", ON_JOBS, "warn when the script uses ctypes,os.system,..." },

@@ -17,6 +17,8 @@ enum option_command {
 	ON_BATCH = 1 << 2,
 	ON_DOCTOR = 1 << 3,
 	ON_CONFIG = 1 << 4,
+	ON_SERVE = 1 << 5,
+	ON_ENV = 1 << 6,
 };
 
 enum option_id {
@@ -40,6 +42,9 @@ enum option_id {
 	OPT_BUFFERED,
 	OPT_REQUEST,
 	OPT_JOBS,
+	OPT_LOCAL,
+	OPT_SERVER,
+	OPT_SOCKET,
 	OPT_JSON,
 	OPT_REQUIRE,
 	OPT_ALLOW_MISSING,

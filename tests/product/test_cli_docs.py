@@ -11,7 +11,7 @@ import pytest
 REPO = pathlib.Path(__file__).resolve().parents[2]
 MAN = REPO / "docs/man/cloche.1.scd"
 COMPLETION = REPO / "packaging/completion/cloche.bash"
-COMMANDS = ["run", "trigger", "batch", "doctor", "config"]
+COMMANDS = ["run", "trigger", "batch", "doctor", "config", "serve", "env"]
 LONG = r"--[a-z][a-z-]*"
 
 
@@ -66,7 +66,7 @@ def test_synopsis_names_every_command(binary):
 
 
 def test_completion_of_values():
-    assert complete("run", "--mode", "") == {"auto", "cold"}
+    assert complete("run", "--mode", "") == {"auto", "warm", "cold"}
     assert complete("run", "--network", "l") == {"loopback"}
     assert complete("config", "") == {"check"}
     assert complete("run", "--ti") == {"--timeout"}

@@ -96,7 +96,7 @@ def test_unknown_command(cloche, word):
     (("--artifact", "*.png", "ok.py"), ("--artifact", '"*.png"', "--output", "--json")),
     (("--artifact", "../x", "--json", "ok.py"), None),
     (("--network", "host", "ok.py"), ("--network", '"host"', "loopback", "none")),
-    (("--mode", "hot", "ok.py"), ("--mode", '"hot"', "auto or cold")),
+    (("--mode", "hot", "ok.py"), ("--mode", '"hot"', "auto, warm or cold")),
     (("--mode", "warm", "ok.py"), ("--mode", '"warm"', "no server")),
 ])
 def test_run_refuses(cloche, args, parts):

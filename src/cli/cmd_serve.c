@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cloche serve: becomes the server, which is a program of its own. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/say.h"
+
+#ifndef CLOCHE_LIBEXECDIR
+#error "CLOCHE_LIBEXECDIR: where cloched is installed"
+#endif
+
+static const char usage[] =
+	"Usage: cloche serve [--socket PATH]\n"
+	"\n"
+	"Serves runs on a socket that run, trigger and batch of the same user (root's: of every user who may open it)\n"
+	"find by themselves.  It stays in the foreground and writes a line about each run to standard error.\n"
+	"\n";
+
+static const char examples[] =
+	"\n"
+	"SIGTERM ends it when the runs have ended, at most ten seconds later; a second one at once.  SIGHUP reads the\n"
+	"configuration again.  See cloche-serve(8).\n"
+	"\n"
+	"Examples:\n"
+	"  cloche serve\n"
+	"  cloche serve --socket /tmp/mine.sock\n"
+	"  cloche run --server /tmp/mine.sock hello.py\n";
+
+/* Beside the running program (a build tree), else where it was installed. */
+static void find_server(char *ret, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", ret, size - 1);
+	char *slash;
+
+	if (n > 0) {
+		ret[n] = '\0';
+		slash = strrchr(ret, '/');
+		if (slash && (size_t)(slash + 1 - ret) + sizeof("cloched") <= size) {
+			memcpy(slash + 1, "cloched", sizeof("cloched"));
+			if (access(ret, X_OK) == 0)
+				return;
+		}
+	}
+	(void)snprintf(ret, size, "%s/cloched", CLOCHE_LIBEXECDIR);
+}
+
+static int execute(const struct options *o)
+{
+	const char *path = options_last(o, OPT_SOCKET);
+	char program[PATH_MAX];
+
+	find_server(program, sizeof(program));
+	(void)fflush(stdout);
+	(void)execl(program, "cloched", "serve", path, (char *)NULL);
+	say("%s: %s", program, strerror(errno));
+	return CLI_COULD_NOT;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+	struct options o = { .items = NULL };
+	struct refusal no = { .status = CLI_OK };
+	int r = options_parse(argc, argv, ON_SERVE, &o, &no);
+	int status = CLI_OK;
+
+	if (r == 0 && options_have(&o, OPT_HELP)) {
+		(void)fputs(usage, stdout);
+		options_help(ON_SERVE);
+		(void)fputs(examples, stdout);
+	} else {
+		if (r == 0 && o.n_operands)
+			r = refuse(&no, "argument", o.operands[0], "none");
+		if (r == 0 && options_have(&o, OPT_SOCKET) && !*options_last(&o, OPT_SOCKET))
+			r = refuse(&no, "--socket", "", "the path of a socket");
+		status = r < 0 ? refusal_tell(&no, false) : execute(&o);
+	}
+	options_done(&o);
+	return status;
+}
