@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A fork from its birth to its script: the lock-down, the parking place, the hand-over. */
+#include "zygote/zygote.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/pack.h"
+#include "sandbox/inside.h"
+
+/* In every libpython and interpreter since Python 2, but not in the limited API: run_file() does without if need be. */
+PyAPI_FUNC(PyObject *)
+	PyRun_FileExFlags(FILE *, const char *, int, PyObject *, PyObject *, int, void *) __attribute__((weak));
+
+static _Noreturn void fail_at(const struct step_fail *f)
+{
+	(void)!write(INSIDE_STATUS_FD, f, sizeof(*f));
+	_exit(127);
+}
+
+static _Noreturn void fail_with(const char *step, int sys)
+{
+	struct step_fail f;
+
+	step_fail_set(&f, step, sys);
+	fail_at(&f);
+}
+
+/* No allocation, no lock, no Python from here to the end of this function. */
+static void lock_down(const struct zygote_fork *f, const int *fds, size_t n_fds)
+{
+	struct home home = { .ids.count = f->n_ids, .has_cgroup_ns = f->has_cgroup_ns, .has_landlock = f->has_landlock };
+	struct cgroup cgroup = CGROUP_EMPTY;
+	struct inside in = {
+		.home = &home,
+		.spec = &f->spec,
+		.cgroup = &cgroup,
+		.init = fds[0],
+		.in = fds[1],
+		.out = fds[2],
+		.err = fds[3],
+		.status = fds[4],
+		.cpu_seconds = f->cpu_seconds,
+		.has_filters = true,
+		.is_sampled = f->is_sampled,
+		.cpu = f->cpu,
+	};
+	struct step_fail fail;
+
+	for (size_t i = 5; i < n_fds && !f->is_cgroup_v2; i++)
+		cgroup.tasks[i - 5] = fds[i];
+	if (inside_lock_down(&in, &fail) == 0)
+		return;
+	/* until the step "descriptors" is through the job socket has another number */
+	(void)!write(in.status, &fail, sizeof(fail));
+	fail_at(&fail);
+}
+
+/* The lock-down has set all to their defaults; an interpreter ignores two and handles one. */
+static void restore_signals(const struct server *s)
+{
+	for (int i = 1; i < NSIG; i++) {
+		if (s->signals[i].sa_handler != SIG_DFL)
+			(void)sigaction(i, &s->signals[i], NULL);
+	}
+}
+
+/* Run next to nothing, so that the pages that every script writes are ours already. */
+static void touch(void)
+{
+	static const char text[] = "def f(n):\n    return [str(i) for i in range(n)]\n"
+				   "class C:\n    x = 1\n"
+				   "try:\n    f(3)[5]\nexcept IndexError as e:\n    s = '%s %s' % (e, C().x)\n"
+				   "print(s, end='', file=F())\n";
+	static const char file[] = "class F:\n    def write(self, s):\n        return len(s)\n";
+	PyObject *globals = PyDict_New();
+	PyObject *code[2] = { Py_CompileString(file, "", Py_file_input), Py_CompileString(text, "", Py_file_input) };
+
+	for (int i = 0; i < 2; i++) {
+		PyObject *v = code[i] && globals ? PyEval_EvalCode(code[i], globals, globals) : NULL;
+
+		Py_XDECREF(v);
+		Py_XDECREF(code[i]);
+	}
+	Py_XDECREF(globals);
+	PyErr_Clear();
+}
+
+PyObject *run_file(const char *path, PyObject *globals)
+{
+	FILE *file = fopen(path, "rb");
+	PyObject *code;
+	PyObject *v;
+	char *text = NULL;
+	size_t len;
+
+	if (!file)
+		return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+	if (PyRun_FileExFlags)
+		return PyRun_FileExFlags(file, path, Py_file_input, globals, globals, 1, NULL);
+	errno = -fd_read_all(fileno(file), SIZE_MAX / 2, &text, &len);
+	(void)fclose(file);
+	if (errno != 0)
+		return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+	code = Py_CompileString(text, path, Py_file_input);
+	free(text);
+	v = code ? PyEval_EvalCode(code, globals, globals) : NULL;
+	Py_XDECREF(code);
+	return v;
+}
+
+/* The bundle's strings of one kind: arguments as str, the environment as bytes. */
+static PyObject *strings(const char *bundle, size_t len, uint32_t kind)
+{
+	PyObject *list = PyList_New(0);
+	struct pack_record rec;
+	size_t offset = 0;
+
+	while (list && pack_next(bundle, len, &offset, &rec) > 0) {
+		PyObject *item;
+
+		if (rec.kind != kind)
+			continue;
+		item = kind == SANDBOX_ARG ? PyUnicode_DecodeFSDefaultAndSize(rec.data, (Py_ssize_t)rec.len) :
+					     PyBytes_FromStringAndSize(rec.data, (Py_ssize_t)rec.len);
+		if (!item || PyList_Append(list, item) < 0)
+			Py_CLEAR(list);
+		Py_XDECREF(item);
+	}
+	return list;
+}
+
+/* The second of the arguments is the script's path. */
+static void script_path(const char *bundle, size_t len, char *ret, size_t size)
+{
+	struct pack_record rec;
+	size_t offset = 0;
+	unsigned n = 0;
+
+	ret[0] = '\0';
+	while (pack_next(bundle, len, &offset, &rec) > 0) {
+		if (rec.kind == SANDBOX_ARG && n++ == 1)
+			(void)snprintf(ret, size, "%s", rec.data);
+	}
+	if (strncmp(ret, "/tmp/", 5) != 0)
+		fail_with("bundle", EBADMSG);
+}
+
+/* Write the files, put on the job's clothes. */
+static void dress(const struct server *s, const char *bundle, size_t len, bool is_buffered, const char *path)
+{
+	PyObject *argv = strings(bundle, len, SANDBOX_ARG);
+	PyObject *environment = strings(bundle, len, SANDBOX_ENV);
+	PyObject *v = NULL;
+	int r;
+
+	r = inside_write_files(bundle, len);
+	if (r < 0)
+		fail_with("files", -r);
+	if (is_buffered) { /* the C library's own three follow the interpreter's */
+		(void)setvbuf(stdin, NULL, _IOFBF, BUFSIZ);
+		(void)setvbuf(stdout, NULL, _IOFBF, BUFSIZ);
+	}
+	if (argv && environment)
+		v = PyObject_CallFunctionObjArgs(s->dress, argv, environment, is_buffered ? Py_True : Py_False, NULL);
+	if (!v) {
+		PyErr_Print();
+		fail_with("dress", EPROTO);
+	}
+	Py_DECREF(v);
+	Py_DECREF(argv);
+	Py_DECREF(environment);
+	if (strcmp(path, ZYGOTE_SCRIPT) != 0) { /* an interpreter looks whether its script is an archive, and notes that */
+		PyObject *name = PyUnicode_DecodeFSDefault(path);
+		PyObject *importer = name ? PyImport_GetImporter(name) : NULL;
+
+		PyErr_Clear();
+		Py_XDECREF(importer);
+		Py_XDECREF(name);
+	}
+}
+
+/* Wait for the script; then it is all that there is. */
+static _Noreturn void park(const struct server *s)
+{
+	struct zygote_parked parked = { .word = ZYGOTE_READY };
+	int fds[FD_MAX_PASSED];
+	const char *bundle = NULL;
+	struct zygote_go go;
+	char path[4096];
+	size_t n_fds = 0;
+	size_t len = 0;
+	PyObject *globals;
+	PyObject *v;
+	ssize_t n;
+	int r;
+
+	if (fd_send(INSIDE_STATUS_FD, &parked, sizeof(parked), NULL, 0) < 0)
+		_exit(0);
+	n = fd_recv(INSIDE_STATUS_FD, &go, sizeof(go), fds, &n_fds);
+	if (n <= 0)
+		_exit(0); /* not needed any more */
+	if ((size_t)n != sizeof(go) || n_fds != 1)
+		fail_with("bundle", EBADMSG);
+	r = fd_map_sealed(fds[0], &bundle, &len);
+	fd_close(&fds[0]);
+	if (r < 0 || !bundle)
+		fail_with("bundle", -r);
+	script_path(bundle, len, path, sizeof(path));
+	dress(s, bundle, len, go.is_buffered, path);
+	(void)munmap((void *)(uintptr_t)bundle, len);
+	(void)close(INSIDE_STATUS_FD);
+	globals = PyModule_GetDict(PyImport_AddModule("__main__"));
+	Py_INCREF(globals);
+	v = run_file(path, globals);
+	end_run(s, globals, v);
+}
+
+_Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, const int *fds, size_t n_fds)
+{
+	PyObject *v;
+
+	lock_down(f, fds, n_fds);
+	restore_signals(s);
+	PyOS_AfterFork_Child();
+	v = PyObject_CallFunctionObjArgs(s->reseed, NULL);
+	if (!v) { /* two runs with the same random numbers are worse than none */
+		PyErr_Print();
+		fail_with("reseed", EPROTO);
+	}
+	Py_DECREF(v);
+	if (f->is_touched)
+		touch();
+	park(s);
+}

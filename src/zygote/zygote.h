@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x03090000
+#include <Python.h>
+
+#include <signal.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "zygote/wire.h"
+
+/* Inside the extension module: module.c (the zygote), child.c (a fork up to its script), end.c (an interpreter's end). */
+
+struct server {
+	int tasks;  /* owned; /proc/self/task */
+	int pid_ns; /* owned; our own */
+	pid_t *tid; /* the C library's copy of our thread id */
+	void *robust;
+	size_t robust_len;
+	struct sigaction signals[NSIG]; /* as the interpreter has set them */
+	PyObject *dress;  /* dress(argv, environment, is_buffered); this and the rest owned, never given back */
+	PyObject *reseed; /* reseed() */
+	PyObject *kept;   /* sys.modules as it was when serving began */
+};
+
+/* child_begin() - a fresh fork: lock-down, park, run the script; never returns */
+_Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, const int *fds, size_t n_fds);
+
+/*
+ * end_run() - what an interpreter does when its script has ended, as far as anybody can tell; never returns
+ * @globals: of the script; taken over
+ * @result:  of the script; NULL: an exception is set
+ */
+_Noreturn void end_run(const struct server *s, PyObject *globals, PyObject *result);
+
+/* run_file() - like the interpreter's own reading of a script; @path exists.  Return: NULL with an exception set */
+PyObject *run_file(const char *path, PyObject *globals);
