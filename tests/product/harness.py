@@ -375,8 +375,8 @@ class Residue:
                 except OSError:
                     continue
                 # others use these folders too: what can be ours has our name, the user's uid or one of a mapped range
-                if entry.name.startswith("cloche-bench-"):
-                    continue  # the benchmark's own folder, if it runs at the same time
+                if entry.name.startswith(("cloche-bench-", "cloche-canary-")):
+                    continue  # of the benchmark or the attacks, if they run at the same time
                 if "cloche" in entry.name or self.mark in entry.name or uid >= 100000 or uid == (self.who.uid or -1):
                     found.add(entry.path)
         return found
