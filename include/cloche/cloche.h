@@ -16,7 +16,7 @@ extern "C" {
  *
  *	if (cloche_open(NULL, &c, &e) < 0)
  *		errx(1, "%s", e.message);
- *	if (cloche_run(c, "{\"script_content\": \"print(1)\"}", 28, NULL, &result, &e) == 0) {
+ *	if (cloche_run(c, "{\"script_content\": \"print(1)\"}", 30, NULL, &result, &e) == 0) {
  *		puts(result);
  *		cloche_free(result);
  *	}

@@ -13,6 +13,7 @@
 struct bundle {
 	struct pack pack;
 	bool has_failed;
+	uint32_t env; /* the kind of environment variables */
 };
 
 static void put(struct bundle *b, uint32_t kind, const char *name, const void *data, size_t len)
@@ -53,7 +54,7 @@ static bool is_set(const struct job *j, const struct front_environment *env, con
 static void put_ours(struct bundle *b, const struct job *j, const struct front_environment *env, const char *text)
 {
 	if (!is_set(j, env, text))
-		put_text(b, SANDBOX_ENV, text);
+		put_text(b, b->env, text);
 }
 
 /* The clean environment: nothing of the host's. */
@@ -77,7 +78,7 @@ static void put_environment(struct bundle *b, const struct job *j, const struct 
 		put_ours(b, j, env, "PYTHONUNBUFFERED=1");
 	for (size_t i = 0; env->env[i]; i++) {
 		if (!is_set(j, env, env->env[i]))
-			put_text(b, SANDBOX_ENV, env->env[i]);
+			put_text(b, b->env, env->env[i]);
 	}
 	for (size_t i = 0; i < j->env.n; i++) {
 		const struct job_named *v = &j->env.items[i];
@@ -90,14 +91,38 @@ static void put_environment(struct bundle *b, const struct job *j, const struct 
 		}
 		(void)snprintf(both, len + 1, "%s=", v->name);
 		memcpy(both + strlen(v->name) + 1, v->body.data, v->body.len);
-		put(b, SANDBOX_ENV, NULL, both, len);
+		put(b, b->env, NULL, both, len);
 		free(both);
 	}
 }
 
+void bundle_spec(const struct job_limits *l, enum job_network network, struct sandbox_spec *ret)
+{
+	*ret = (struct sandbox_spec){
+		.memory_bytes = l->memory_bytes,
+		.cpu_ns = l->cpu_ns,
+		.disk_bytes = l->disk_bytes,
+		.cpu_milli = l->cpu_milli,
+		.processes = l->processes,
+		.disk_files = l->disk_files,
+		.open_files = l->open_files,
+		.has_loopback = network == JOB_NETWORK_LOOPBACK,
+	};
+}
+
+int bundle_environment(struct pack *p, const struct front_environment *env)
+{
+	struct job j = { .limits = env->limits };
+	struct bundle b = { .pack = *p, .env = WIRE_SETUP_ENV };
+
+	put_environment(&b, &j, env);
+	*p = b.pack;
+	return b.has_failed ? -ENOMEM : 0;
+}
+
 int bundle_job(const struct job *j, const struct front_environment *env, struct err *e)
 {
-	struct bundle b = { .has_failed = false };
+	struct bundle b = { .env = SANDBOX_ENV };
 	char path[300];
 
 	(void)snprintf(path, sizeof(path), "/tmp/%s", j->script_name);
@@ -118,7 +143,7 @@ int bundle_job(const struct job *j, const struct front_environment *env, struct 
 int bundle_screen(const struct supervisor *s, const struct front_environment *env, struct err *e)
 {
 	static const char *const args[] = { "-I", "-S", "-c" };
-	struct bundle b = { .has_failed = false };
+	struct bundle b = { .env = SANDBOX_ENV };
 
 	put_text(&b, SANDBOX_EXEC, env->python);
 	put_text(&b, SANDBOX_ARG, env->python);

@@ -21,6 +21,7 @@ struct supervisor {
 		char *name;
 		char *python;
 		char **env; /* NULL-terminated */
+		struct job_limits limits; /* of a job that says nothing */
 	} *environments; /* owned */
 	size_t n_environments;
 	char **screen; /* owned; "reject:..." first, then "report:..."; NULL-terminated */
@@ -65,6 +66,13 @@ void python_paths_done(struct python_paths *p);
 
 /* bundle_job() - the memfd of a job: files, argv, environment, artifact patterns.  Return: the descriptor or -errno with @e */
 int bundle_job(const struct job *j, const struct front_environment *env, struct err *e) MUST_CHECK;
+
+/* bundle_environment() - the variables of a job that sets none, as WIRE_SETUP_ENV records.  Return: 0 or -ENOMEM */
+struct pack;
+int bundle_environment(struct pack *p, const struct front_environment *env) MUST_CHECK;
+
+/* bundle_spec() - limits and network in the sandbox's form */
+void bundle_spec(const struct job_limits *l, enum job_network network, struct sandbox_spec *ret);
 
 /* bundle_screen() - the memfd of its screen.  Return: the descriptor or -errno with @e */
 int bundle_screen(const struct supervisor *s, const struct front_environment *env, struct err *e) MUST_CHECK;

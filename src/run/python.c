@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -108,6 +109,7 @@ int python_paths(const char *python, struct python_paths *ret, struct err *e)
 	struct python_paths p = { .n = 0 };
 	char prefix[PATH_MAX];
 	char real[PATH_MAX];
+	struct stat st;
 	int r;
 
 	if (python[0] != '/')
@@ -115,6 +117,8 @@ int python_paths(const char *python, struct python_paths *ret, struct err *e)
 	if (!realpath(python, real))
 		return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_NOT_FOUND : ERR_ACCESS, errno,
 			       "the interpreter %.200s can't be used (set python = PATH in the configuration)", python);
+	if (stat(real, &st) < 0 || !S_ISREG(st.st_mode))
+		return err_set(e, ERR_ACCESS, EACCES, "the interpreter %.200s is not a file", python);
 	if (access(real, X_OK) < 0)
 		return err_set(e, ERR_ACCESS, errno, "the interpreter %.200s can't be executed", python);
 	prefix_of(python, prefix, sizeof(prefix));

@@ -27,20 +27,6 @@ static const struct front_environment *environment_of(const struct supervisor *s
 	return NULL;
 }
 
-static void spec_of(const struct job_limits *l, enum job_network network, struct sandbox_spec *ret)
-{
-	*ret = (struct sandbox_spec){
-		.memory_bytes = l->memory_bytes,
-		.cpu_ns = l->cpu_ns,
-		.disk_bytes = l->disk_bytes,
-		.cpu_milli = l->cpu_milli,
-		.processes = l->processes,
-		.disk_files = l->disk_files,
-		.open_files = l->open_files,
-		.has_loopback = network == JOB_NETWORK_LOOPBACK,
-	};
-}
-
 static int make_id(char ret[33])
 {
 	static const char digits[] = "0123456789abcdef";
@@ -95,6 +81,7 @@ static int start(struct run *r, struct err *e)
 		.head = { .type = WIRE_JOB },
 		.has_artifacts = j->artifacts.n > 0,
 		.is_screened = r->s->n_screen > 0,
+		.mode = j->mode == JOB_MODE_COLD ? WIRE_COLD : j->mode == JOB_MODE_WARM ? WIRE_WARM : WIRE_AUTO,
 		.n_reject = (uint16_t)r->s->n_reject,
 		.timeout_ns = j->timeout_ns,
 		.output_max = j->limits.output_bytes_hard,
@@ -108,7 +95,7 @@ static int start(struct run *r, struct err *e)
 		return err_set(e, ERR_NOT_FOUND, 0, "environment: %.100s is not configured", j->environment);
 	if (make_id(r->result.run_id) < 0)
 		return err_set(e, ERR_HOST, errno, "make a run_id");
-	spec_of(&j->limits, j->network, &m.spec);
+	bundle_spec(&j->limits, j->network, &m.spec);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_set(e, ERR_HOST, errno, "make the run's channel");
 	r->channel = pair[0];
@@ -283,7 +270,14 @@ int run_step(struct run *r, struct err *e)
 
 int run_finish(struct run *r, struct result *ret, struct err *e)
 {
-	int k = verdict_make(r);
+	int k;
+
+	if (r->is_done && r->outcome.cause == WIRE_CAUSE_FAILED && r->outcome.err.kind == ERR_INVALID) {
+		*e = r->outcome.err; /* the request can't be met here: a refusal, not a result */
+		run_free(r);
+		return -EINVAL;
+	}
+	k = verdict_make(r);
 
 	if (k < 0) {
 		(void)err_set(e, ERR_HOST, -k, "make the result");

@@ -21,6 +21,16 @@ struct run_environment {
 	const char *python;        /* absolute path of the interpreter */
 	const char *const *paths;  /* extra read-only paths, NULL-terminated */
 	const char *const *env;    /* "K=V", NULL-terminated */
+	const char *const *preload; /* modules for its zygote, NULL-terminated; empty: what every script imports soonest */
+	struct job_limits limits;   /* of a job that says nothing */
+	bool is_cold;               /* never a zygote */
+};
+
+/* What is kept ready for runs to come; for one that lives long enough to need it. */
+struct run_pool {
+	uint32_t min;      /* parked sandboxes for each environment, at least */
+	uint32_t max;      /* at most; 0: nothing is kept ready, every run is cold */
+	uint32_t max_runs; /* of one zygote, until another takes its place */
 };
 
 struct run_options {
@@ -30,6 +40,7 @@ struct run_options {
 	const char *const *allow_missing; /* protections that may be missing, NULL-terminated */
 	const char *const *screen_report; /* names, NULL-terminated */
 	const char *const *screen_reject;
+	struct run_pool pool;
 };
 
 /* A supervisor of our own. */
@@ -113,7 +124,7 @@ ssize_t run_input(struct run *r, const void *data, size_t len) MUST_CHECK;
 /* run_cancel() - ask for its end; the result will say `cancelled`.  Async-signal-safe. */
 void run_cancel(struct run *r);
 
-/* run_finish() - the result (an internal_error one if the run was lost); frees @r.  @ret belongs to the caller: result_done() */
+/* run_finish() - the result (an internal_error one if the run was lost); frees @r.  -EINVAL: refused, nothing ran.  @ret belongs to the caller: result_done() */
 int run_finish(struct run *r, struct result *ret, struct err *e) MUST_CHECK;
 
 /* run_job() - struct job -> struct result, blocking: the whole story */

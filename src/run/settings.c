@@ -161,6 +161,18 @@ static const char *const *put_list(const char ***next, const struct conf_strings
 	return start;
 }
 
+/* Of a job that says nothing about its limits: the environment's, else everybody's. */
+static void environment_limits(const struct conf *c, const struct conf_environment *v, struct job_limits *ret)
+{
+	*ret = c->rules.defaults;
+	for (size_t i = 0; i < LIMIT_DEFS; i++) {
+		uint64_t own = limit_get(&v->limits, &limit_defs[i]);
+
+		if (own)
+			limit_put(ret, &limit_defs[i], own);
+	}
+}
+
 /* The same settings in the shape that the supervisor takes. */
 static int fill_options(struct settings *s)
 {
@@ -169,7 +181,7 @@ static int fill_options(struct settings *s)
 	const char **next;
 
 	for (size_t i = 0; i < c->n_environments; i++)
-		total += c->environments[i].paths.n + c->environments[i].env.n + 2;
+		total += c->environments[i].paths.n + c->environments[i].env.n + c->environments[i].preload.n + 3;
 	s->lists = calloc(total, sizeof(*s->lists));
 	s->environments = calloc(c->n_environments + 1, sizeof(*s->environments));
 	if (!s->lists || !s->environments)
@@ -179,6 +191,9 @@ static int fill_options(struct settings *s)
 		const struct conf_environment *from = &c->environments[i];
 
 		s->environments[i] = (struct run_environment){ .name = from->name, .python = from->python };
+		s->environments[i].is_cold = from->mode == JOB_MODE_COLD;
+		environment_limits(c, from, &s->environments[i].limits);
+		s->environments[i].preload = put_list(&next, &from->preload);
 		s->environments[i].paths = put_list(&next, &from->paths);
 		s->environments[i].env = put_list(&next, &from->env);
 	}

@@ -72,6 +72,7 @@ static int keep_environments(struct supervisor *s, const struct run_options *o)
 		s->n_environments++;
 		to->name = strdup(o->environments[i].name);
 		to->python = strdup(o->environments[i].python);
+		to->limits = o->environments[i].limits;
 		to->env = calloc(count(o->environments[i].env) + 1, sizeof(*to->env));
 		if (!to->name || !to->python || !to->env || !copy_strings(o->environments[i].env, "", to->env))
 			return -ENOMEM;
@@ -101,7 +102,24 @@ static int put_list(struct pack *p, uint32_t kind, const char *const *list)
 	return r;
 }
 
-static int put_environment(struct pack *p, const struct run_environment *env, struct err *e)
+/* What its zygote and parked sandboxes are made of. */
+static int put_pool(struct pack *p, const struct run_environment *env, const struct front_environment *own,
+		    const struct run_pool *pool)
+{
+	struct pool_plan plan = { .min = pool->min, .max = pool->max, .max_runs = pool->max_runs };
+	int r;
+
+	bundle_spec(&env->limits, JOB_NETWORK_LOOPBACK, &plan.spec);
+	r = pack_add(p, WIRE_SETUP_POOL, NULL, &plan, sizeof(plan));
+	if (r == 0)
+		r = pack_add(p, WIRE_SETUP_PYTHON, NULL, env->python, strlen(env->python));
+	if (r == 0)
+		r = bundle_environment(p, own);
+	return r == 0 ? put_list(p, WIRE_SETUP_MODULE, env->preload) : r;
+}
+
+static int put_environment(struct pack *p, const struct run_environment *env, const struct front_environment *own,
+			   const struct run_pool *pool, struct err *e)
 {
 	struct python_paths paths;
 	int r;
@@ -115,6 +133,8 @@ static int put_environment(struct pack *p, const struct run_environment *env, st
 	python_paths_done(&paths);
 	if (r == 0)
 		r = put_list(p, WIRE_SETUP_PATH, env->paths);
+	if (r == 0 && pool->max > 0 && !env->is_cold)
+		r = put_pool(p, env, own, pool);
 	return r < 0 ? err_set(e, ERR_HOST, -r, "pack the set-up") : 0;
 }
 
@@ -126,7 +146,7 @@ static int send_setup(struct supervisor *s, const struct run_options *o, struct 
 	int r = 0;
 
 	for (size_t i = 0; i < o->n_environments && r == 0; i++)
-		r = put_environment(&p, &o->environments[i], e);
+		r = put_environment(&p, &o->environments[i], &s->environments[i], &o->pool, e);
 	if (r < 0) {
 		pack_done(&p);
 		return r;

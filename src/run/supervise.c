@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "run/look.h"
+#include "run/pool.h"
 #include "run/work.h"
 
 #define BUILD_NS   (10 * NS_PER_SEC) /* a sandbox that is not built by then never will be */
@@ -59,7 +60,7 @@ static void end(struct work *w)
 	enter(w, WORK_ENDING, 0);
 }
 
-static void end_failed(struct work *w, const struct err *e)
+void work_fail(struct work *w, const struct err *e)
 {
 	fail(w, e);
 	end(w);
@@ -105,7 +106,7 @@ static void start_helper(struct work *w, enum sandbox_role role, enum work_state
 
 	if (pipe2(pair, O_CLOEXEC) < 0) {
 		(void)err_set(&e, ERR_HOST, errno, "make a pipe");
-		end_failed(w, &e);
+		work_fail(w, &e);
 		return;
 	}
 	watch_clear(w->s, &w->watch[WATCH_HELPER_OUT]);
@@ -123,7 +124,7 @@ static void start_helper(struct work *w, enum sandbox_role role, enum work_state
 	if (r < 0) {
 		if (e.kind == ERR_NONE)
 			(void)err_set(&e, ERR_HOST, -r, "watch a helper");
-		end_failed(w, &e);
+		work_fail(w, &e);
 		return;
 	}
 	enter(w, state, ns);
@@ -149,9 +150,35 @@ static void start_main(struct work *w)
 			(void)err_set(&e, ERR_HOST, -r, "watch the script");
 	}
 	if (r < 0)
-		end_failed(w, &e);
+		work_fail(w, &e);
 	else
 		enter(w, WORK_STARTING, BUILD_NS);
+}
+
+static void on_not_forked(struct work *w)
+{
+	struct err e = { 0 };
+
+	(void)err_set(&e, ERR_HOST, 0, "no warm process can be had: %.200s", w->outcome.note);
+	work_fail(w, &e);
+}
+
+/* Ask for a parked child; where there can be none the run goes cold, in the same sandbox. */
+static void start_fork(struct work *w)
+{
+	struct err e = { 0 };
+	uint32_t tag = w->box.slot;
+	int r = -EPIPE;
+
+	if (pool_is_ready(w->pool))
+		r = zygote_ask(&w->s->outside, &w->pool->zygote, &w->box, tag, true, w->pipes, &w->child, &e);
+	if (r == 0)
+		r = watch_set(w->s, &w->watch[WATCH_STATUS], w->child.status, EPOLLIN);
+	w->state = WORK_FORKING;
+	if (r == 0)
+		enter(w, WORK_FORKING, BUILD_NS);
+	else
+		work_event(w, EVENT_NO_FORK);
 }
 
 static void on_ready(struct work *w)
@@ -161,11 +188,13 @@ static void on_ready(struct work *w)
 
 	if (r < 0) {
 		(void)err_set(&e, ERR_HOST, -r, "make the script's pipes");
-		end_failed(w, &e);
+		work_fail(w, &e);
 		return;
 	}
 	pump_watch(w);
-	if (w->is_probe)
+	if (w->pool)
+		start_fork(w);
+	else if (w->is_probe)
 		start_helper(w, SANDBOX_PROBE, WORK_COLLECTING, COLLECT_NS);
 	else if (w->job.is_screened)
 		start_helper(w, SANDBOX_SCREEN, WORK_SCREENING, SCREEN_NS);
@@ -173,12 +202,66 @@ static void on_ready(struct work *w)
 		start_main(w);
 }
 
+/* The job and its limits for a parked child: its time begins now. */
+static void hand_over(struct work *w)
+{
+	struct err e = { 0 };
+	int r;
+
+	r = sandbox_dress(&w->s->outside, &w->box, &w->child, &w->job.spec, &e);
+	if (r == 0)
+		r = pump_start(w);
+	if (r == 0) {
+		w->started_ns = clock_now_ns();
+		r = zygote_go(&w->child, w->bundle_fd, w->is_buffered);
+	}
+	if (r < 0) {
+		if (e.kind == ERR_NONE)
+			(void)err_set(&e, ERR_HOST, -r, "give a parked process its job");
+		work_fail(w, &e);
+		return;
+	}
+	w->outcome.is_warm = 1;
+	w->outcome.queue_ns = w->started_ns - w->job.arrived_ns;
+	enter(w, WORK_RUNNING, w->job.timeout_ns);
+	if (look_start(w) < 0) {
+		(void)err_set(&e, ERR_HOST, errno, "watch the script's limits");
+		fail(w, &e);
+		kill_main(w, w->outcome.cause);
+	}
+}
+
+static void on_parked(struct work *w)
+{
+	if (w->has_job)
+		hand_over(w);
+	else
+		enter(w, WORK_PARKED, 0);
+}
+
+/* No warm child after all: what is waiting for it goes cold in the sandbox that is there; nobody waits: it is let go. */
+static void on_no_fork(struct work *w)
+{
+	struct err e = { 0 };
+
+	watch_clear(w->s, &w->watch[WATCH_MAIN]);
+	watch_clear(w->s, &w->watch[WATCH_STATUS]);
+	fd_close(&w->child.status); /* a child that was made is waiting on it, and ends */
+	(void)snprintf(w->outcome.note, sizeof(w->outcome.note), "%s", w->pool->why);
+	w->pool = NULL;
+	if (w->has_job && w->job.mode != WIRE_WARM && w->child.pidfd < 0 &&
+	    sandbox_dress(&w->s->outside, &w->box, NULL, &w->job.spec, &e) == 0)
+		start_main(w);
+	else
+		on_not_forked(w);
+}
+
 static void on_build_late(struct work *w)
 {
 	struct err e = { 0 };
 
 	(void)err_set(&e, ERR_HOST, ETIMEDOUT, "build the sandbox");
-	end_failed(w, &e);
+	work_fail(w, &e);
 }
 
 static void on_broken(struct work *w)
@@ -186,7 +269,7 @@ static void on_broken(struct work *w)
 	struct err e = { 0 };
 
 	(void)err_set(&e, ERR_HOST, 0, "the sandbox's init is gone");
-	end_failed(w, &e);
+	work_fail(w, &e);
 }
 
 /* What the screen found, as far as it decides: its first rules reject.  Its words are hostile: only numbers are taken. */
@@ -256,7 +339,7 @@ static void on_not_started(struct work *w)
 	struct err e = { 0 };
 
 	(void)err_set(&e, ERR_HOST, 0, "the script's process ended before it was started");
-	end_failed(w, &e);
+	work_fail(w, &e);
 }
 
 static void on_ended(struct work *w)
@@ -326,6 +409,7 @@ static void on_nothing(struct work *w)
 static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 	[WORK_BUILDING] = {
 		[EVENT_READY] = on_ready,
+		[EVENT_JOB] = on_nothing,
 		[EVENT_BROKEN] = on_broken,
 		[EVENT_INIT_ENDED] = on_broken,
 		[EVENT_DEADLINE] = on_build_late,
@@ -340,6 +424,25 @@ static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 		[EVENT_DRAINED] = on_nothing,
 		[EVENT_CANCEL] = end_cancelled,
 	},
+	[WORK_FORKING] = {
+		[EVENT_PARKED] = on_parked,
+		[EVENT_NO_FORK] = on_no_fork,
+		[EVENT_JOB] = on_nothing,
+		[EVENT_BROKEN] = on_broken,
+		[EVENT_INIT_ENDED] = on_broken,
+		[EVENT_CHILD_ENDED] = on_no_fork,
+		[EVENT_DEADLINE] = on_build_late,
+		[EVENT_DRAINED] = on_nothing,
+		[EVENT_CANCEL] = end_cancelled,
+	},
+	[WORK_PARKED] = {
+		[EVENT_JOB] = hand_over,
+		[EVENT_BROKEN] = on_broken,
+		[EVENT_INIT_ENDED] = on_broken,
+		[EVENT_CHILD_ENDED] = on_broken,
+		[EVENT_DEADLINE] = on_nothing,
+		[EVENT_CANCEL] = end_cancelled,
+	},
 	[WORK_STARTING] = {
 		[EVENT_BROKEN] = on_broken,
 		[EVENT_INIT_ENDED] = on_broken,
@@ -351,6 +454,7 @@ static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 		[EVENT_CANCEL] = end_cancelled,
 	},
 	[WORK_RUNNING] = {
+		[EVENT_EXECUTED] = on_nothing,
 		[EVENT_BROKEN] = on_broken,
 		[EVENT_INIT_ENDED] = on_broken,
 		[EVENT_CHILD_ENDED] = on_ended,
@@ -362,6 +466,7 @@ static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 		[EVENT_DRAINED] = on_nothing,
 	},
 	[WORK_KILLING] = {
+		[EVENT_EXECUTED] = on_nothing,
 		[EVENT_BROKEN] = on_nothing,
 		[EVENT_INIT_ENDED] = on_nothing,
 		[EVENT_CHILD_ENDED] = on_ended,
@@ -393,6 +498,8 @@ static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 	},
 	[WORK_ENDING] = {
 		[EVENT_READY] = on_nothing,
+		[EVENT_PARKED] = on_nothing,
+		[EVENT_NO_FORK] = on_nothing,
 		[EVENT_BROKEN] = on_nothing,
 		[EVENT_EXECUTED] = on_nothing,
 		[EVENT_CHILD_ENDED] = on_nothing,
@@ -416,168 +523,5 @@ void work_event(struct work *w, enum work_event ev)
 		return;
 	}
 	(void)err_set(&e, ERR_BUG, 0, "event %d in state %d", (int)ev, (int)w->state);
-	end_failed(w, &e);
-}
-
-/*
- * The screen's words are kept for the decision; everything else of a helper goes to the channel.
- * Return: whether there may be more at once.
- */
-static bool helper_said(struct work *w)
-{
-	ssize_t n;
-
-	if (w->state != WORK_SCREENING) {
-		pump_output(w, &w->helper, &w->watch[WATCH_HELPER_OUT]);
-		return false;
-	}
-	n = read(w->helper.fd, w->findings + w->findings_len, sizeof(w->findings) - 1 - w->findings_len);
-	if (n < 0)
-		return false;
-	w->findings_len += (size_t)n;
-	if (n == 0) { /* its end, or more than a screen may say */
-		watch_clear(w->s, &w->watch[WATCH_HELPER_OUT]);
-		fd_close(&w->helper.fd);
-	}
-	return true;
-}
-
-/* The child of this state has ended: what it was is in the outcome, for the script it is the verdict. */
-static void child_ended(struct work *w)
-{
-	struct rusage usage;
-	siginfo_t info;
-
-	if (sandbox_reap(&w->child, &info, &usage) != 1)
-		return;
-	watch_clear(w->s, &w->watch[WATCH_MAIN]);
-	watch_clear(w->s, &w->watch[WATCH_STATUS]);
-	while (w->state == WORK_SCREENING && w->helper.fd >= 0 && helper_said(w)) /* its last words */
-		;
-	if (w->state == WORK_COLLECTING) {
-		w->outcome.is_artifacts_cut |= info.si_code != CLD_EXITED || info.si_status != 0;
-	} else if (w->state == WORK_RUNNING || w->state == WORK_KILLING || w->state == WORK_SCREENING) {
-		w->outcome.code = info.si_code;
-		w->outcome.status = info.si_status;
-		w->usage_ns += look_usage_ns(&usage);
-	}
-	work_event(w, EVENT_CHILD_ENDED);
-}
-
-/* The status pipe: its end means that exec has succeeded; else a step of the lock-down has failed. */
-static void status_said(struct work *w)
-{
-	struct err e = { 0 };
-	struct step_fail f;
-	ssize_t n = read(w->child.status, &f, sizeof(f));
-
-	if (n < 0)
-		return;
-	watch_clear(w->s, &w->watch[WATCH_STATUS]);
-	if (n == 0) {
-		work_event(w, EVENT_EXECUTED);
-		return;
-	}
-	f.step[sizeof(f.step) - 1] = '\0';
-	if (strcmp(f.step, "exec") == 0)
-		(void)err_set(&e, f.sys == ENOENT ? ERR_NOT_FOUND : f.sys == EACCES || f.sys == ENOEXEC ? ERR_ACCESS : ERR_HOST,
-			      f.sys, "execute the interpreter");
-	else if (strcmp(f.step, "files") == 0)
-		(void)err_set(&e, ERR_HOST, f.sys, "write the script and its files (they must fit in disk_bytes and disk_files)");
-	else
-		(void)err_set(&e, ERR_HOST, f.sys, "lock the sandbox down: step %s", f.step);
-	end_failed(w, &e);
-}
-
-/* main may have come and gone before its status was looked at */
-static void main_said(struct work *w)
-{
-	if (w->watch[WATCH_STATUS].fd >= 0)
-		status_said(w);
-	if (w->child.pidfd >= 0)
-		child_ended(w);
-}
-
-static void init_said(struct work *w)
-{
-	struct err e = { 0 };
-	int said = sandbox_hear(&w->box, &e);
-
-	if (said < 0) {
-		watch_clear(w->s, &w->watch[WATCH_INIT_SOCK]);
-		end_failed(w, &e);
-	} else if (said == SANDBOX_SAID_READY) {
-		work_event(w, EVENT_READY);
-	} else if (said == SANDBOX_SAID_SWEPT) {
-		work_event(w, EVENT_SWEPT);
-	} else if (said == SANDBOX_SAID_END) {
-		watch_clear(w->s, &w->watch[WATCH_INIT_SOCK]);
-		work_event(w, EVENT_BROKEN);
-	}
-}
-
-static void init_ended(struct work *w)
-{
-	struct rusage usage = { 0 };
-
-	if (sandbox_reap_init(&w->box, &usage) != 1)
-		return;
-	watch_clear(w->s, &w->watch[WATCH_INIT]);
-	w->usage_ns += look_usage_ns(&usage);
-	w->usage_ns -= w->usage_ns < w->box.init_cpu_ns ? w->usage_ns : w->box.init_cpu_ns;
-	work_event(w, EVENT_INIT_ENDED);
-}
-
-void supervise_event(struct supervise *s, struct watch *watch, uint32_t events)
-{
-	struct work *w = watch->work;
-	uint64_t ticks;
-
-	if (w->is_done || watch->fd < 0)
-		return;
-	switch (watch->kind) {
-	case WATCH_CHANNEL:
-		pump_channel(w, events);
-		break;
-	case WATCH_INIT_SOCK:
-		init_said(w);
-		break;
-	case WATCH_INIT:
-		init_ended(w);
-		break;
-	case WATCH_MAIN:
-		main_said(w);
-		break;
-	case WATCH_STATUS:
-		status_said(w);
-		break;
-	case WATCH_STDIN:
-		pump_input(w);
-		break;
-	case WATCH_STDOUT:
-		pump_output(w, &w->out[0], watch);
-		break;
-	case WATCH_STDERR:
-		pump_output(w, &w->out[1], watch);
-		break;
-	case WATCH_HELPER_OUT:
-		(void)helper_said(w);
-		break;
-	case WATCH_CLOCK:
-		if (read(w->clock, &ticks, sizeof(ticks)) == sizeof(ticks))
-			work_event(w, EVENT_DEADLINE);
-		break;
-	case WATCH_LOOK:
-		look_again(w);
-		break;
-	case WATCH_OOM:
-		look_oom(w);
-		break;
-	case WATCH_CONTROL:
-	case WATCH_LIFE:
-	case WATCH_MAX:
-		break;
-	}
-	work_finish(w);
-	(void)s;
+	work_fail(w, &e);
 }

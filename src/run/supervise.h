@@ -13,7 +13,8 @@
  * supervise.c; the bytes are moved by pump.c.
  */
 
-struct work; /* one run under way */
+struct work; /* one run under way, or a sandbox that is kept ready for one */
+struct pool; /* pool.h */
 
 struct supervise {
 	struct outside outside;
@@ -21,6 +22,8 @@ struct supervise {
 	int nothing; /* /dev/null */
 	struct work *works[SANDBOX_SLOTS]; /* by slot */
 	unsigned n_works;
+	struct pool *pools; /* owned; of the environments that keep something ready */
+	unsigned n_pools;
 };
 
 /* What an epoll event is about. */
@@ -39,7 +42,9 @@ enum watch_kind {
 	WATCH_LOOK,
 	WATCH_OOM,
 	WATCH_HELPER_OUT,
-	WATCH_MAX,
+	WATCH_MAX,    /* from here on: not a work's */
+	WATCH_ZYGOTE,
+	WATCH_TICK,
 };
 
 struct watch {
@@ -59,6 +64,12 @@ void watch_clear(struct supervise *s, struct watch *w);
  * A run that can't even start answers on its channel by itself.
  */
 void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size_t n_fds, bool is_probe);
+
+/* work_has_job() - else it is only kept ready */
+bool work_has_job(const struct work *w);
+
+/* supervise_park() - begin a sandbox without a job, for @p */
+void supervise_park(struct supervise *s, struct pool *p);
 
 /* supervise_event() - one epoll event of a run */
 void supervise_event(struct supervise *s, struct watch *w, uint32_t events);

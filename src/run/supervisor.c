@@ -18,18 +18,20 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/pack.h"
+#include "run/pool.h"
 #include "run/supervise.h"
 #include "run/wire.h"
 #include "sandbox/probe.h"
 
 /* What the front asked for once, as lists into its mapped pack. */
 struct setup {
+	int fd;
 	const char *pack;
 	size_t len;
 	const char *require[PROBE_WALLS + 2];
@@ -40,6 +42,8 @@ struct setup {
 /* What survives the second exec. */
 struct state {
 	struct home home;
+	int32_t setup;     /* the set-up's memfd */
+	int32_t extension; /* of zygotes; -1: none is installed */
 	struct probe_report reports[PROBE_WALLS];
 	uint8_t has_failed;
 	struct err err;
@@ -101,8 +105,8 @@ static int setup_take(struct setup *s, struct err *e)
 	n = fd_recv(WIRE_CONTROL, &head, sizeof(head), fds, &n_fds);
 	if (n != sizeof(head) || head.type != WIRE_SETUP || n_fds != 1)
 		return err_set(e, ERR_BUG, 0, "the first message is not a set-up");
-	r = fd_map_sealed(fds[0], &s->pack, &s->len);
-	fd_close(&fds[0]);
+	s->fd = fds[0];
+	r = fd_map_sealed(s->fd, &s->pack, &s->len);
 	if (r < 0)
 		return err_set(e, ERR_BUG, -r, "map the set-up");
 	while (pack_next(s->pack, s->len, &offset, &rec) > 0)
@@ -268,6 +272,34 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 	return r < 0 ? r : code;
 }
 
+/* The module that zygotes load, beside our own program. */
+static int open_extension(int self)
+{
+	char path[4096];
+	ssize_t n = readlinkat(self, "", path, sizeof(path) - 1);
+	char *slash;
+
+	if (n < 0)
+		n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	if (n < 0)
+		return -1;
+	path[n] = '\0';
+	slash = strrchr(path, '/');
+	if (!slash || (size_t)(slash - path) + sizeof("/_cloche.abi3.so") > sizeof(path))
+		return -1;
+	(void)strcpy(slash, "/_cloche.abi3.so");
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Descriptors that are to survive the second exec. */
+static void keep_open(struct state *st, const struct setup *s, int self)
+{
+	auto_fd int extension = open_extension(self);
+
+	st->setup = fcntl(s->fd, F_DUPFD, 50); /* out of the way of WIRE_CONTROL and HOME_STATE_FD */
+	st->extension = extension < 0 ? -1 : fcntl(extension, F_DUPFD, 50);
+}
+
 static int outer(void)
 {
 	static struct state st = { .home = { .cgroup = CGROUP_HOST_EMPTY } };
@@ -283,6 +315,8 @@ static int outer(void)
 		r = err_set(&e, ERR_HOST, errno, "open /proc/self/exe");
 	home_ids(&st.home.ids);
 	st.home.n_envs = s.n_envs;
+	if (r == 0)
+		keep_open(&st, &s, self);
 	if (r == 0 && cgroup_host_is_v2()) /* or it would have to be moved, which is slow */
 		r = cgroup_host_open(st.home.ids.uid, st.home.ids.gid, &st.home.cgroup, &e);
 	if (r == 0)
@@ -316,12 +350,32 @@ static void take_control(struct supervise *s, struct watch *control)
 		fd_close(&fds[i]);
 }
 
+static bool has_jobs(const struct supervise *s)
+{
+	for (unsigned i = 0, left = s->n_works; i < SANDBOX_SLOTS && left > 0; i++) {
+		if (!s->works[i])
+			continue;
+		if (work_has_job(s->works[i]))
+			return true;
+		left--;
+	}
+	return false;
+}
+
+static void take_tick(struct supervise *s, const struct watch *tick)
+{
+	uint64_t n;
+
+	if (read(tick->fd, &n, sizeof(n)) == sizeof(n))
+		pool_tick(s);
+}
+
 static void loop(struct supervise *s, struct watch *control)
 {
 	struct epoll_event events[64];
 	bool is_over = false;
 
-	while (!is_over && (control->fd >= 0 || s->n_works > 0)) {
+	while (!is_over && (control->fd >= 0 || has_jobs(s))) {
 		int n = epoll_wait(s->epoll, events, ARRAY_LEN(events), -1);
 
 		for (int i = 0; i < n; i++) {
@@ -329,6 +383,10 @@ static void loop(struct supervise *s, struct watch *control)
 
 			if (w->kind == WATCH_LIFE)
 				is_over = true;
+			else if (w->kind == WATCH_ZYGOTE)
+				pool_event(s, w, events[i].events);
+			else if (w->kind == WATCH_TICK)
+				take_tick(s, w);
 			else if (w->kind == WATCH_CONTROL && control->fd >= 0)
 				take_control(s, control);
 			else if (w->kind == WATCH_CONTROL)
@@ -337,13 +395,20 @@ static void loop(struct supervise *s, struct watch *control)
 				supervise_event(s, w, events[i].events);
 		}
 		supervise_reap(s);
+		if (control->fd >= 0)
+			pool_refill(s);
 	}
 }
 
 /* Descriptors that came over the exec: closed in every child from here on. */
-static void close_on_exec(const struct home *h)
+static void close_on_exec(const struct state *st)
 {
+	const struct home *h = &st->home;
+
 	(void)fd_cloexec(WIRE_CONTROL, true);
+	(void)fd_cloexec(st->setup, true);
+	if (st->extension >= 0)
+		(void)fd_cloexec(st->extension, true);
 	(void)fd_cloexec(h->life, true);
 	for (int i = 0; i < h->n_envs; i++) {
 		if (h->mnt[i] >= 0)
@@ -355,11 +420,34 @@ static void close_on_exec(const struct home *h)
 	}
 }
 
+/* What is kept ready, and the second hand that looks after it. */
+static int start_pools(struct supervise *s, const struct state *st, struct watch *tick, struct err *e)
+{
+	struct itimerspec second = { .it_value = { .tv_sec = 1 }, .it_interval = { .tv_sec = 1 } };
+	const char *pack;
+	size_t len;
+	int timer;
+	int r;
+
+	r = fd_map_sealed(st->setup, &pack, &len); /* for good: the pools' names are in it */
+	if (r < 0)
+		return err_set(e, ERR_BUG, -r, "map the set-up");
+	r = pool_start(s, pack, len, st->extension, e);
+	if (r < 0 || s->n_pools == 0)
+		return r;
+	s->outside.has_fresh_network = false; /* it is the zygotes' */
+	timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (timer < 0 || timerfd_settime(timer, 0, &second, NULL) < 0 || watch_set(s, tick, timer, EPOLLIN) < 0)
+		return err_set(e, ERR_HOST, errno, "make a timer");
+	return 0;
+}
+
 static int inside(void)
 {
 	static struct supervise s = { .epoll = -1, .nothing = -1 };
 	struct watch control = { .kind = WATCH_CONTROL, .fd = -1 };
 	struct watch life = { .kind = WATCH_LIFE, .fd = -1 };
+	struct watch tick = { .kind = WATCH_TICK, .fd = -1 };
 	struct wire_head ready = { .type = WIRE_READY };
 	static struct state st;
 	struct err e = { 0 };
@@ -370,7 +458,7 @@ static int inside(void)
 	(void)close(HOME_STATE_FD);
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a race with the parent's end is seen on the life pipe */
-	close_on_exec(&st.home);
+	close_on_exec(&st);
 	r = outside_prepare(&s.outside, &st.home, &e);
 	s.epoll = epoll_create1(EPOLL_CLOEXEC);
 	s.nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -380,11 +468,14 @@ static int inside(void)
 		r = watch_set(&s, &control, WIRE_CONTROL, EPOLLIN);
 	if (r == 0)
 		r = watch_set(&s, &life, st.home.life, EPOLLIN);
+	if (r == 0)
+		r = start_pools(&s, &st, &tick, &e);
 	if (r < 0)
 		return say_failed(&e);
 	say_walls(st.reports);
 	(void)fd_send(WIRE_CONTROL, &ready, sizeof(ready), NULL, 0);
 	loop(&s, &control);
+	pool_end(&s);
 	supervise_end(&s);
 	return 0;
 }

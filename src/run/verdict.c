@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -81,7 +80,36 @@ static int say_error(struct run *r)
 					  "the script exited with status %d; the kernel refused %" PRIu64
 					  " new processes or threads at the limit of %u (processes)",
 					  o->status, o->processes_refused, r->job->limits.processes);
-	return result_set_message(&r->result, "the script exited with status %d; its stderr tells why", o->status);
+	return result_set_message(&r->result, o->output_bytes[1] ? "the script exited with status %d; its stderr tells why"
+								 : "the script exited with status %d", o->status);
+}
+
+/* Findings are lines "RULE LINE" out of a sandbox: numbers within bounds are taken, everything else is dropped. */
+static bool next_finding(const struct run *r, const char **at, unsigned *ret_rule, unsigned *ret_line)
+{
+	while (**at) {
+		const char *line = *at;
+
+		*at = strchrnul(line, '\n');
+		*at += **at == '\n';
+		if (sscanf(line, "%5u %8u", ret_rule, ret_line) == 2 && *ret_rule < r->s->n_screen)
+			return true;
+	}
+	return false;
+}
+
+static int say_rejected(struct run *r)
+{
+	const char *at = r->findings;
+	unsigned rule, line;
+
+	while (next_finding(r, &at, &rule, &line)) {
+		if (rule < r->s->n_reject)
+			return result_set_message(&r->result, "not run: line %u uses %s, which the screening policy rejects", line,
+						  r->s->screen[rule] + strlen("reject:"));
+	}
+	return result_set_message(&r->result, "not run: the screening could not look through the script (too deep, too large or "
+					      "too slow), and a rule would reject");
 }
 
 static int say(struct run *r)
@@ -120,9 +148,7 @@ static int say(struct run *r)
 	case STATUS_CANCELLED:
 		return result_set_message(&r->result, "stopped: the caller asked for it or went away");
 	case STATUS_REJECTED:
-		return result_set_message(&r->result, o->is_screen_dead ? "not run: the screening could not look through the script "
-									  "(too deep, too large or too slow), and a rule would reject"
-									: "not run: the screening policy rejects what warnings names");
+		return say_rejected(r);
 	case STATUS_INTERNAL_ERROR:
 		break;
 	}
@@ -132,20 +158,15 @@ static int say(struct run *r)
 				  o->err.msg[0] ? o->err.msg : "an outcome that can't be");
 }
 
-/* Findings are lines "RULE LINE" out of a sandbox: numbers within bounds are taken, everything else is dropped. */
 static int warn_findings(struct run *r)
 {
-	char *save = NULL;
+	const char *at = r->findings;
+	unsigned rule, line;
 	int k = 0;
 
-	r->findings[r->findings_len] = '\0';
-	for (char *line = strtok_r(r->findings, "\n", &save); line && k == 0; line = strtok_r(NULL, "\n", &save)) {
-		unsigned rule, at;
-
-		if (sscanf(line, "%5u %8u", &rule, &at) != 2 || rule >= r->s->n_screen)
-			continue;
-		k = result_warn(&r->result, "screening: line %u uses %s (%.6s)", at, r->s->screen[rule] + 7, r->s->screen[rule]);
-	}
+	while (k == 0 && next_finding(r, &at, &rule, &line))
+		k = result_warn(&r->result, "screening: line %u uses %s (%.6s)", line, r->s->screen[rule] + strlen("report:"),
+				r->s->screen[rule]);
 	if (k == 0 && r->outcome.is_screen_dead && r->result.status != STATUS_REJECTED)
 		k = result_warn(&r->result, "screening: the script could not be looked through (too deep, too large or too slow)");
 	return k;
@@ -187,7 +208,7 @@ int verdict_make(struct run *r)
 
 	supervisor_hear(r->s, false);
 	res->status = decide(r);
-	res->mode = JOB_MODE_COLD;
+	res->mode = o->is_warm ? JOB_MODE_WARM : JOB_MODE_COLD;
 	res->execution_ns = o->execution_ns;
 	res->queue_ns = o->queue_ns;
 	res->cpu_ns = o->cpu_ns;
@@ -206,5 +227,7 @@ int verdict_make(struct run *r)
 		k = warn_findings(r);
 	if (k == 0)
 		k = warn_walls(r);
+	if (k == 0 && o->note[0])
+		k = result_warn(&r->result, "mode: cold, because %.*s", (int)sizeof(o->note), o->note);
 	return k < 0 ? k : take_artifacts(r);
 }

@@ -33,7 +33,25 @@ enum wire_type {
 	WIRE_OUTCOME,
 };
 
-enum wire_setup { WIRE_SETUP_ENVIRONMENT = 1, WIRE_SETUP_PATH, WIRE_SETUP_REQUIRE, WIRE_SETUP_ALLOW };
+enum wire_setup {
+	WIRE_SETUP_ENVIRONMENT = 1, /* data: its name; what follows up to the next one is about it */
+	WIRE_SETUP_PATH,            /* data: a folder that it needs */
+	WIRE_SETUP_PYTHON,          /* data: its interpreter */
+	WIRE_SETUP_ENV,             /* data: "K=V" of every job */
+	WIRE_SETUP_MODULE,          /* data: a module to preload */
+	WIRE_SETUP_POOL,            /* data: struct pool_plan */
+	WIRE_SETUP_REQUIRE,         /* data: a protection's name */
+	WIRE_SETUP_ALLOW,
+};
+
+/* What is kept ready for an environment. */
+struct pool_plan {
+	struct sandbox_spec spec; /* of the parked ones */
+	uint32_t min;             /* parked ones, at least */
+	uint32_t max;             /* at most; 0: no zygote at all */
+	uint32_t max_runs;        /* forks of one zygote until another takes its place */
+	uint32_t pad;
+};
 
 #define WIRE_DATA_MAX 61440 /* bytes of output, input or artifacts in one message */
 #define WIRE_CONTROL  3     /* the supervisor's end of the control socket */
@@ -49,11 +67,16 @@ struct wire_job {
 	uint32_t environment; /* index, in the order of WIRE_SETUP */
 	uint8_t has_artifacts;
 	uint8_t is_screened;
+	uint8_t mode;     /* enum wire_mode */
+	uint8_t pad[1];
 	uint16_t n_reject; /* the screen's first rules are those that reject */
+	uint8_t pad_2[6];
 	uint64_t timeout_ns;
 	uint64_t output_max; /* bytes of both streams together */
 	uint64_t arrived_ns; /* CLOCK_MONOTONIC */
 };
+
+enum wire_mode { WIRE_AUTO, WIRE_WARM, WIRE_COLD };
 
 /* Why the supervisor ended a run; WIRE_CAUSE_NONE: it did not. */
 enum wire_cause {
@@ -75,7 +98,7 @@ struct wire_outcome {
 	uint8_t has_peak;
 	uint8_t is_screen_dead; /* the screen died: nothing was learned */
 	uint8_t is_artifacts_cut; /* the collector died or ran out of time */
-	uint8_t pad;
+	uint8_t is_warm;
 	uint64_t execution_ns;
 	uint64_t queue_ns;
 	uint64_t cpu_ns;
@@ -84,6 +107,7 @@ struct wire_outcome {
 	uint64_t processes_refused;
 	uint64_t output_bytes[2]; /* written by the script on 1 and 2 */
 	struct err err;
+	char note[200]; /* for warnings: why a run went cold that need not; empty: nothing */
 };
 
 struct wire_walls {

@@ -3,6 +3,7 @@
 #include "run/work.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -13,6 +14,7 @@
 
 #include "base/fd.h"
 #include "run/look.h"
+#include "run/pool.h"
 
 int watch_set(struct supervise *s, struct watch *w, int fd, uint32_t events)
 {
@@ -88,6 +90,7 @@ static void work_free(struct work *w)
 	fd_close(&w->clock);
 	fd_close(&w->look);
 	fd_close(&w->script);
+	fd_close(&w->bundle_fd);
 	unmap(&w->bundle, w->bundle_len);
 	unmap(&w->screen, w->screen_len);
 	free(w);
@@ -113,18 +116,22 @@ void supervise_end(struct supervise *s)
 	supervise_reap(s);
 }
 
-static struct work *work_new(struct supervise *s, const struct wire_job *j, bool is_probe)
+/* A work without a job, in a free slot; not yet in the table.  NULL: no room */
+static struct work *work_new(struct supervise *s, unsigned *ret_slot)
 {
-	struct work *w = calloc(1, sizeof(*w));
+	struct work *w;
 
+	*ret_slot = 0;
+	while (*ret_slot < SANDBOX_SLOTS && s->works[*ret_slot])
+		(*ret_slot)++;
+	w = *ret_slot < SANDBOX_SLOTS ? calloc(1, sizeof(*w)) : NULL;
 	if (!w)
 		return NULL;
 	w->s = s;
-	w->job = *j;
-	w->is_probe = is_probe;
+	w->is_channel_gone = true;
 	w->box = (struct sandbox)SANDBOX_EMPTY;
 	w->child = (struct sandbox_child)SANDBOX_CHILD_EMPTY;
-	w->channel = w->input = w->script = w->clock = w->look = w->helper.fd = -1;
+	w->channel = w->input = w->script = w->clock = w->look = w->helper.fd = w->bundle_fd = -1;
 	for (int i = 0; i < 3; i++)
 		w->pipes[i] = -1;
 	for (int i = 0; i < 2; i++) { /* member by member: the buffers behind them need not be touched yet */
@@ -152,11 +159,13 @@ static int take_bodies(struct work *w, int *fds, size_t n_fds, struct err *e)
 		r = fd_map_sealed(fds[2], &w->screen, &w->screen_len);
 	if (r < 0)
 		return err_set(e, ERR_BUG, -r, "the job's bodies");
+	w->bundle_fd = take_fd(&fds[1]);
 	if (w->job.is_screened)
 		w->script = take_fd(&fds[3]);
 	return 0;
 }
 
+/* Its sandbox is begun and listened to. */
 static int work_start(struct work *w, unsigned slot, struct err *e)
 {
 	struct supervise *s = w->s;
@@ -177,46 +186,119 @@ static int work_start(struct work *w, unsigned slot, struct err *e)
 		r = watch_set(s, &w->watch[WATCH_INIT], w->box.init_fd, EPOLLIN);
 	if (r == 0)
 		r = watch_set(s, &w->watch[WATCH_CLOCK], w->clock, EPOLLIN);
-	return r < 0 ? err_set(e, ERR_HOST, -r, "watch the sandbox") : 0;
+	if (r < 0)
+		return err_set(e, ERR_HOST, -r, "watch the sandbox");
+	s->works[slot] = w;
+	s->n_works++;
+	return 0;
 }
 
-/* Runs that are answered without ever having been one. */
-static void refuse(int *fds, size_t n_fds, struct work *w, const struct err *e)
+/* An answer for a job that never became a run. */
+static void refuse(int channel, const struct err *e)
 {
 	struct wire_outcome o = { .head = { .type = WIRE_OUTCOME }, .cause = WIRE_CAUSE_FAILED, .err = *e };
 
-	if (n_fds > 0)
-		(void)send(w ? w->channel : fds[0], &o, sizeof(o), MSG_NOSIGNAL | MSG_DONTWAIT);
-	if (w)
-		work_free(w);
+	(void)send(channel, &o, sizeof(o), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Warm or cold: what the caller asks for, what this host keeps ready, and what could be told apart (contract section 7). */
+static struct pool *choose(struct work *w, struct err *e)
+{
+	struct pool *p = w->is_probe || w->job.mode == WIRE_COLD ? NULL : pool_of(w->s, w->job.environment);
+	const char *why = "no interpreter of this environment is kept ready";
+
+	if (w->job.mode == WIRE_COLD || w->is_probe)
+		return NULL;
+	if (p && w->job.is_screened)
+		why = "the script is to be screened first";
+	else if (p && !pool_is_ready(p))
+		why = p->why;
+	else if (p)
+		why = zygote_fits(&p->zygote, w->bundle, w->bundle_len, &w->is_buffered);
+	if (!why)
+		return p;
+	if (w->job.mode == WIRE_WARM)
+		(void)err_set(e, ERR_INVALID, 0, "mode: warm is not allowed here: %s", why);
+	else if (p && !pool_is_ready(p))
+		(void)snprintf(w->outcome.note, sizeof(w->outcome.note), "%s", why);
+	return NULL;
+}
+
+/* The job moves into a sandbox that was begun before it came. */
+static void move_in(struct work *to, struct work *from)
+{
+	to->job = from->job;
+	to->channel = take_fd(&from->channel);
+	to->bundle_fd = take_fd(&from->bundle_fd);
+	to->bundle = from->bundle;
+	to->bundle_len = from->bundle_len;
+	to->is_buffered = from->is_buffered;
+	from->bundle = NULL;
+	to->has_job = true;
+	to->is_channel_gone = false;
+	pump_watch(to);
+	work_event(to, EVENT_JOB);
+	work_finish(to);
+	work_free(from);
 }
 
 void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size_t n_fds, bool is_probe)
 {
 	struct err e = { 0 };
-	struct work *w;
-	unsigned slot = 0;
+	struct work *parked = NULL;
+	unsigned slot;
+	struct work *w = work_new(s, &slot);
 	int r;
 
-	while (slot < SANDBOX_SLOTS && s->works[slot])
-		slot++;
-	w = slot < SANDBOX_SLOTS ? work_new(s, j, is_probe) : NULL;
 	if (!w) {
 		(void)err_set(&e, ERR_BUSY, ENOMEM, "no room for another run");
-		refuse(fds, n_fds, NULL, &e);
+		if (n_fds > 0)
+			refuse(fds[0], &e);
 	} else {
+		w->job = *j;
+		w->is_probe = is_probe;
 		r = take_bodies(w, fds, n_fds, &e);
-		w->channel = take_fd(&fds[0]);
+		w->channel = n_fds > 0 ? take_fd(&fds[0]) : -1;
+		w->has_job = true;
+		w->is_channel_gone = false;
 		if (r == 0)
+			w->pool = choose(w, &e);
+		if (w->pool)
+			parked = pool_take(w->pool, j);
+		if (parked)
+			move_in(parked, w);
+		else if (e.kind == ERR_NONE)
 			r = work_start(w, slot, &e);
-		if (r == 0) {
-			s->works[slot] = w;
-			s->n_works++;
+		if (e.kind != ERR_NONE) {
+			refuse(w->channel, &e);
+			work_free(w);
+		} else if (!parked) {
 			pump_watch(w);
-		} else {
-			refuse(fds, n_fds, w, &e);
 		}
+		(void)r;
 	}
 	for (size_t i = 0; i < n_fds; i++)
 		fd_close(&fds[i]);
+}
+
+bool work_has_job(const struct work *w)
+{
+	return w->has_job;
+}
+
+void supervise_park(struct supervise *s, struct pool *p)
+{
+	struct err e = { 0 };
+	unsigned slot;
+	struct work *w = work_new(s, &slot);
+
+	if (!w)
+		return;
+	w->job.spec = p->plan.spec;
+	w->job.environment = p->env;
+	w->pool = p;
+	if (work_start(w, slot, &e) == 0)
+		return;
+	work_free(w);
+	p->target = 0; /* the next tick tries again */
 }

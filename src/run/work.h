@@ -3,11 +3,14 @@
 
 #include "run/supervise.h"
 
-/* One run, inside the supervisor: shared by work.c (birth and end), supervise.c (decisions) and pump.c (bytes). */
+/* One run, inside the supervisor: shared by work.c (birth and end), hear.c (what is heard), supervise.c (decisions), look.c (limits) and
+ * pump.c (bytes). */
 
 enum work_state {
 	WORK_BUILDING,   /* init is mounting */
 	WORK_SCREENING,  /* the screen reads the script */
+	WORK_FORKING,    /* a zygote makes its process, which locks itself down */
+	WORK_PARKED,     /* ready, without a job */
 	WORK_STARTING,   /* the main process locks itself down; exec not yet seen */
 	WORK_RUNNING,
 	WORK_KILLING,    /* we have killed main: the cause is written down */
@@ -20,6 +23,9 @@ enum work_state {
 enum work_event {
 	EVENT_READY,       /* init has built the sandbox */
 	EVENT_BROKEN,      /* a step failed, or init is gone */
+	EVENT_PARKED,      /* the zygote's child waits for its job */
+	EVENT_NO_FORK,     /* there will be no such child */
+	EVENT_JOB,         /* a parked sandbox is given a job */
 	EVENT_EXECUTED,    /* the child's exec has succeeded */
 	EVENT_CHILD_ENDED, /* the child of this state was reaped (screen, main or collector) */
 	EVENT_DEADLINE,    /* the clock of this state */
@@ -52,10 +58,15 @@ struct work {
 	enum work_state state;
 	struct wire_job job;
 	bool is_probe;
+	bool has_job;
+	struct pool *pool;  /* borrowed; NULL: cold */
+	bool is_parked;     /* the zygote's child has said so */
+	bool is_buffered;   /* for zygote_go() */
 	struct sandbox box;
 	bool has_box;
 	struct sandbox_child child;
 	int channel; /* owned */
+	int bundle_fd; /* owned */
 	const char *bundle;
 	size_t bundle_len;
 	const char *screen; /* the screen's bundle */
@@ -86,6 +97,13 @@ struct work {
 
 /* work_event() - supervise.c: something happened to a run */
 void work_event(struct work *w, enum work_event ev);
+
+/* work_fail() - our fault, or the host's: the run ends, nothing is claimed about the script */
+void work_fail(struct work *w, const struct err *e);
+
+/* work_forked() - hear.c: the zygote's answer for this work */
+struct zygote_news;
+void work_forked(struct work *w, const struct zygote_news *news);
 
 /* work_finish() - work.c: when all is killed, reaped and drained, answer; then the work is done */
 void work_finish(struct work *w);

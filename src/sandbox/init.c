@@ -123,6 +123,7 @@ static int step_cpus(struct init *i)
 	fd = open("/sys/devices/system/cpu/online", O_WRONLY | O_CREAT | O_CLOEXEC, 0444);
 	if (fd < 0 || fd_write_all(fd, text, strlen(text)) < 0)
 		return -1;
+	fd_close(&fd); /* or the mount is busy */
 	return mount(NULL, "/sys/devices/system/cpu", NULL,
 		     MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 }

@@ -126,6 +126,7 @@ static int limit(__rlimit_resource_t what, uint64_t value)
  * limits - beside the control groups, and instead of them where there are none
  *
  * RLIMIT_CORE is 1, not 0: a core_pattern that is a pipe ignores 0 and would start the host's crash handler.
+ * A full disk is to be told by ENOSPC: RLIMIT_FSIZE, which bounds sparse files, is above the size of the disks.
  * Processes are counted in the sandbox's own user namespace (an ordinary user's init counts as one of them).
  */
 static int step_limits(const struct inside *in)
@@ -134,7 +135,7 @@ static int step_limits(const struct inside *in)
 	uint64_t init = in->home->ids.count == 1 ? 1 : 0;
 
 	if (limit(RLIMIT_CORE, 1) < 0 || limit(RLIMIT_NOFILE, s->open_files) < 0 ||
-	    limit(RLIMIT_NPROC, s->processes + init) < 0 || limit(RLIMIT_FSIZE, s->disk_bytes) < 0 ||
+	    limit(RLIMIT_NPROC, s->processes + init) < 0 || limit(RLIMIT_FSIZE, 2 * s->disk_bytes) < 0 ||
 	    limit(RLIMIT_MEMLOCK, 64 << 10) < 0 || limit(RLIMIT_MSGQUEUE, 0) < 0 || limit(RLIMIT_RTPRIO, 0) < 0 ||
 	    limit(RLIMIT_SIGPENDING, 1024) < 0)
 		return -1;
@@ -142,8 +143,8 @@ static int step_limits(const struct inside *in)
 		return -1;
 	if (in->address_space && limit(RLIMIT_AS, in->address_space) < 0)
 		return -1;
-	/* a backstop for what grows faster than samples are taken; address space that is only reserved counts too */
-	if (in->is_sampled && limit(RLIMIT_DATA, 2 * s->memory_bytes + (UINT64_C(256) << 20)) < 0)
+	/* address space that is only reserved counts too */
+	if (in->is_sampled && limit(RLIMIT_DATA, inside_data_bytes(s)) < 0)
 		return -1;
 	return 0;
 }

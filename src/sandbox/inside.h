@@ -36,6 +36,18 @@ struct inside {
  */
 int inside_lock_down(const struct inside *in, struct step_fail *fail);
 
+/* inside_cpu_seconds() - RLIMIT_CPU behind the exact way: one process alone, rounded up, and one more */
+static inline uint32_t inside_cpu_seconds(const struct sandbox_spec *s)
+{
+	return (uint32_t)(s->cpu_ns / UINT64_C(1000000000)) + 2;
+}
+
+/* inside_data_bytes() - RLIMIT_DATA behind sampling, for what grows faster than samples are taken */
+static inline uint64_t inside_data_bytes(const struct sandbox_spec *s)
+{
+	return 2 * s->memory_bytes + (UINT64_C(256) << 20);
+}
+
 /*
  * inside_write_files() - the bundle's SANDBOX_FILE records, below /tmp.  Return: 0 or -errno
  */

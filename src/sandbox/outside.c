@@ -165,8 +165,8 @@ static void role_dress(struct inside *in, enum sandbox_role role)
 {
 	switch (role) {
 	case SANDBOX_MAIN:
-		if (in->spec->cpu_ns) /* behind the exact way: one process alone, rounded up, and one more */
-			in->cpu_seconds = (uint32_t)(in->spec->cpu_ns / UINT64_C(1000000000)) + 2;
+		if (in->spec->cpu_ns)
+			in->cpu_seconds = inside_cpu_seconds(in->spec);
 		break;
 	case SANDBOX_SCREEN:
 		in->address_space = UINT64_C(256) << 20;
@@ -240,6 +240,45 @@ int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_tas
 	}
 	*ret = c;
 	return 0;
+}
+
+static int limit(const struct sandbox_child *c, __rlimit_resource_t what, uint64_t value, struct err *e)
+{
+	struct rlimit now;
+	struct rlimit l = { .rlim_cur = value, .rlim_max = value };
+
+	if (prlimit(c->pid, what, NULL, &now) < 0)
+		return err_set(e, ERR_HOST, errno, "read a parked process's limits");
+	if (now.rlim_max == value)
+		return 0;
+	return prlimit(c->pid, what, &l, NULL) < 0 ? err_set(e, ERR_HOST, errno, "set a parked process's limits") : 0;
+}
+
+int sandbox_dress(struct outside *o, struct sandbox *s, const struct sandbox_child *c, const struct sandbox_spec *spec,
+		  struct err *e)
+{
+	struct cgroup_limits limits = { .memory_bytes = spec->memory_bytes,
+					.processes = spec->processes,
+					.cpu_milli = spec->cpu_milli };
+	int r = 0;
+
+	if (s->cgroup.kind != CGROUP_NONE)
+		r = cgroup_set(&s->cgroup, &limits, e);
+	if (!c) {
+		s->spec = *spec;
+		return r;
+	}
+	if (r == 0 && spec->open_files != s->spec.open_files)
+		r = limit(c, RLIMIT_NOFILE, spec->open_files, e);
+	if (r == 0 && spec->processes != s->spec.processes)
+		r = limit(c, RLIMIT_NPROC, spec->processes + (o->home->ids.count == 1 ? 1 : 0), e);
+	if (r == 0 && spec->cpu_ns)
+		r = limit(c, RLIMIT_CPU, inside_cpu_seconds(spec), e);
+	if (r == 0 && sandbox_is_sampled(s) && spec->memory_bytes != s->spec.memory_bytes)
+		r = limit(c, RLIMIT_DATA, inside_data_bytes(spec), e);
+	if (r == 0)
+		s->spec = *spec;
+	return r;
 }
 
 int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *ret_usage)

@@ -100,6 +100,15 @@ struct sandbox_task {
 int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_task *task, struct sandbox_child *ret,
 		  struct err *e) MUST_CHECK;
 
+/*
+ * sandbox_dress() - other limits for a child that is locked down and has not begun its work (NULL: for one to come)
+ * @spec: differs from the sandbox's own in memory, CPU time, processes and open files at most
+ *
+ * Return: 0 or -errno with @e.  Peak and counters start anew.
+ */
+int sandbox_dress(struct outside *o, struct sandbox *s, const struct sandbox_child *c, const struct sandbox_spec *spec,
+		  struct err *e) MUST_CHECK;
+
 /* sandbox_reap() - Return: 1 reaped, 0 still there, -errno */
 int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *ret_usage);
 

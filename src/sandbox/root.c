@@ -84,7 +84,8 @@ void root_plan_done(struct root_plan *p)
 /* One detached copy, made read-only before anything can be reached through it. */
 static int capture(struct root_plan *p, const char *path, bool is_device, struct err *e)
 {
-	struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID };
+	/* private: what the host mounts below it later must not come in */
+	struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, .propagation = MS_PRIVATE };
 	struct root_tree *t = &p->trees[p->n];
 	auto_fd int fd = -1;
 	struct stat st;

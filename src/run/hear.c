@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a run's processes and descriptors say, turned into the events of supervise.c. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "run/look.h"
+#include "run/pool.h"
+#include "run/work.h"
+
+/*
+ * The screen's words are kept for the decision; everything else of a helper goes to the channel.
+ * Return: whether there may be more at once.
+ */
+static bool helper_said(struct work *w)
+{
+	ssize_t n;
+
+	if (w->state != WORK_SCREENING) {
+		pump_output(w, &w->helper, &w->watch[WATCH_HELPER_OUT]);
+		return false;
+	}
+	n = read(w->helper.fd, w->findings + w->findings_len, sizeof(w->findings) - 1 - w->findings_len);
+	if (n < 0)
+		return false;
+	w->findings_len += (size_t)n;
+	if (n == 0) { /* its end, or more than a screen may say */
+		watch_clear(w->s, &w->watch[WATCH_HELPER_OUT]);
+		fd_close(&w->helper.fd);
+	}
+	return true;
+}
+
+/* The child of this state has ended: what it was is in the outcome, for the script it is the verdict. */
+static void child_ended(struct work *w)
+{
+	struct rusage usage;
+	siginfo_t info;
+
+	if (sandbox_reap(&w->child, &info, &usage) != 1)
+		return;
+	watch_clear(w->s, &w->watch[WATCH_MAIN]);
+	watch_clear(w->s, &w->watch[WATCH_STATUS]);
+	while (w->state == WORK_SCREENING && w->helper.fd >= 0 && helper_said(w)) /* its last words */
+		;
+	w->is_parked = false;
+	if (w->state == WORK_COLLECTING) {
+		w->outcome.is_artifacts_cut |= info.si_code != CLD_EXITED || info.si_status != 0;
+	} else if (w->state == WORK_RUNNING || w->state == WORK_KILLING || w->state == WORK_SCREENING) {
+		w->outcome.code = info.si_code;
+		w->outcome.status = info.si_status;
+		w->usage_ns += look_usage_ns(&usage);
+	}
+	work_event(w, EVENT_CHILD_ENDED);
+}
+
+/* A zygote's child, until it has its job: it parks, or a step of its lock-down fails. */
+static void parking_said(struct work *w)
+{
+	struct err e = { 0 };
+	int r = zygote_parked(&w->child, &e);
+
+	if (r > 0)
+		w->is_parked = true;
+	if (r < 0) {
+		(void)snprintf(w->pool->why, sizeof(w->pool->why), "%.190s", e.msg);
+		watch_clear(w->s, &w->watch[WATCH_STATUS]);
+		work_event(w, EVENT_NO_FORK);
+	} else if (w->is_parked && w->child.pid > 0) {
+		work_event(w, EVENT_PARKED);
+	}
+}
+
+void work_forked(struct work *w, const struct zygote_news *news)
+{
+	struct err e = { 0 };
+
+	if (news->pid == 0 || zygote_adopt(&w->child, news->pid, &e) < 0 ||
+	    watch_set(w->s, &w->watch[WATCH_MAIN], w->child.pidfd, EPOLLIN) < 0) {
+		(void)snprintf(w->pool->why, sizeof(w->pool->why), "a fork failed: %.150s", e.msg[0] ? e.msg : strerror(news->sys));
+		work_event(w, EVENT_NO_FORK);
+		return;
+	}
+	if (w->is_parked) /* it was faster than the answer */
+		work_event(w, EVENT_PARKED);
+}
+
+/* The status pipe: its end means that exec has succeeded; else a step of the lock-down has failed. */
+static void status_said(struct work *w)
+{
+	struct err e = { 0 };
+	struct step_fail f;
+	ssize_t n;
+
+	if (w->state == WORK_FORKING) {
+		parking_said(w);
+		return;
+	}
+	n = read(w->child.status, &f, sizeof(f));
+	if (n < 0)
+		return;
+	watch_clear(w->s, &w->watch[WATCH_STATUS]);
+	if (n == 0) {
+		work_event(w, EVENT_EXECUTED);
+		return;
+	}
+	if (w->state == WORK_COLLECTING && !w->is_probe) { /* it costs the artifacts, not the result */
+		w->outcome.is_artifacts_cut = 1;
+		return;
+	}
+	f.step[sizeof(f.step) - 1] = '\0';
+	if (strcmp(f.step, "exec") == 0)
+		(void)err_set(&e, f.sys == ENOENT ? ERR_NOT_FOUND : f.sys == EACCES || f.sys == ENOEXEC ? ERR_ACCESS : ERR_HOST,
+			      f.sys, "execute the interpreter");
+	else if (strcmp(f.step, "files") == 0)
+		(void)err_set(&e, ERR_HOST, f.sys, "write the script and its files (they must fit in disk_bytes and disk_files)");
+	else
+		(void)err_set(&e, ERR_HOST, f.sys, "lock the sandbox down: step %s", f.step);
+	work_fail(w, &e);
+}
+
+/* main may have come and gone before its status was looked at */
+static void main_said(struct work *w)
+{
+	if (w->watch[WATCH_STATUS].fd >= 0)
+		status_said(w);
+	if (w->child.pidfd >= 0)
+		child_ended(w);
+}
+
+static void init_said(struct work *w)
+{
+	struct err e = { 0 };
+	int said = sandbox_hear(&w->box, &e);
+
+	if (said < 0) {
+		watch_clear(w->s, &w->watch[WATCH_INIT_SOCK]);
+		work_fail(w, &e);
+	} else if (said == SANDBOX_SAID_READY) {
+		work_event(w, EVENT_READY);
+	} else if (said == SANDBOX_SAID_SWEPT) {
+		work_event(w, EVENT_SWEPT);
+	} else if (said == SANDBOX_SAID_END) {
+		watch_clear(w->s, &w->watch[WATCH_INIT_SOCK]);
+		work_event(w, EVENT_BROKEN);
+	}
+}
+
+static void init_ended(struct work *w)
+{
+	struct rusage usage = { 0 };
+
+	if (sandbox_reap_init(&w->box, &usage) != 1)
+		return;
+	watch_clear(w->s, &w->watch[WATCH_INIT]);
+	w->usage_ns += look_usage_ns(&usage);
+	w->usage_ns -= w->usage_ns < w->box.init_cpu_ns ? w->usage_ns : w->box.init_cpu_ns;
+	work_event(w, EVENT_INIT_ENDED);
+}
+
+void supervise_event(struct supervise *s, struct watch *watch, uint32_t events)
+{
+	struct work *w = watch->work;
+	uint64_t ticks;
+
+	if (w->is_done || watch->fd < 0)
+		return;
+	switch (watch->kind) {
+	case WATCH_CHANNEL:
+		pump_channel(w, events);
+		break;
+	case WATCH_INIT_SOCK:
+		init_said(w);
+		break;
+	case WATCH_INIT:
+		init_ended(w);
+		break;
+	case WATCH_MAIN:
+		main_said(w);
+		break;
+	case WATCH_STATUS:
+		status_said(w);
+		break;
+	case WATCH_STDIN:
+		pump_input(w);
+		break;
+	case WATCH_STDOUT:
+		pump_output(w, &w->out[0], watch);
+		break;
+	case WATCH_STDERR:
+		pump_output(w, &w->out[1], watch);
+		break;
+	case WATCH_HELPER_OUT:
+		(void)helper_said(w);
+		break;
+	case WATCH_CLOCK:
+		if (read(w->clock, &ticks, sizeof(ticks)) == sizeof(ticks))
+			work_event(w, EVENT_DEADLINE);
+		break;
+	case WATCH_LOOK:
+		look_again(w);
+		break;
+	case WATCH_OOM:
+		look_oom(w);
+		break;
+	case WATCH_CONTROL:
+	case WATCH_LIFE:
+	case WATCH_MAX:
+	case WATCH_ZYGOTE:
+	case WATCH_TICK:
+		break;
+	}
+	work_finish(w);
+	(void)s;
+}

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/pack.h"
+#include "run/work.h"
+
+enum { HEAR, END, NEXT_HEAR, NEXT_END };
+
+#define CALM_NS    (10 * NS_PER_SEC) /* without a miss for this long: one fewer is kept */
+#define LOW_MEMORY 16                /* a sixteenth of the host's memory: less is left, nothing more is kept than that */
+
+struct pool *pool_of(struct supervise *s, unsigned env)
+{
+	for (unsigned i = 0; i < s->n_pools; i++) {
+		if (s->pools[i].env == env)
+			return &s->pools[i];
+	}
+	return NULL;
+}
+
+bool pool_is_ready(const struct pool *p)
+{
+	return p->zygote.pid > 0 && p->zygote.is_ready;
+}
+
+static void unwatch(struct pool *p, bool is_next)
+{
+	watch_clear(p->s, &p->watch[is_next ? NEXT_HEAR : HEAR]);
+	watch_clear(p->s, &p->watch[is_next ? NEXT_END : END]);
+}
+
+static int watch(struct pool *p, bool is_next)
+{
+	struct zygote *z = is_next ? &p->next : &p->zygote;
+	int r = watch_set(p->s, &p->watch[is_next ? NEXT_HEAR : HEAR], z->sock, EPOLLIN);
+
+	return r == 0 ? watch_set(p->s, &p->watch[is_next ? NEXT_END : END], z->pidfd, EPOLLIN) : r;
+}
+
+/* Longer after each death in a row, so that a broken environment costs little. */
+static void back_off(struct pool *p)
+{
+	unsigned shift = p->n_deaths < 8 ? p->n_deaths : 8;
+
+	p->n_deaths++;
+	p->retry_ns = clock_now_ns() + (100 * NS_PER_MS << shift);
+}
+
+static void begin(struct pool *p)
+{
+	struct err e = { 0 };
+	int r;
+
+	r = zygote_start(&p->s->outside, p->env, &p->how, &p->next, &e);
+	if (r == 0) {
+		r = watch(p, true);
+		if (r < 0)
+			(void)err_set(&e, ERR_HOST, -r, "watch a zygote");
+	}
+	if (r == 0)
+		return;
+	(void)snprintf(p->why, sizeof(p->why), "%.190s", e.msg);
+	unwatch(p, true);
+	zygote_stop(&p->next);
+	back_off(p);
+}
+
+/* Known children are reaped by their works; a zygote that died may have left others. */
+static bool is_known(pid_t pid, void *arg)
+{
+	const struct supervise *s = arg;
+
+	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+		const struct work *w = s->works[i];
+
+		if (w && (w->child.pid == pid || w->box.init == pid))
+			return true;
+	}
+	for (unsigned i = 0; i < s->n_pools; i++) {
+		if (s->pools[i].zygote.pid == pid || s->pools[i].next.pid == pid)
+			return true;
+	}
+	return false;
+}
+
+void pool_lost(struct pool *p)
+{
+	char words[160];
+
+	zygote_last_words(&p->zygote, words, sizeof(words));
+	(void)snprintf(p->why, sizeof(p->why), "its zygote ended%s%.150s", words[0] ? ": " : "", words);
+	unwatch(p, false);
+	zygote_stop(&p->zygote);
+	back_off(p);
+	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+		struct work *w = p->s->works[i];
+
+		if (w && w->pool == p && w->state == WORK_FORKING && !w->is_done) {
+			work_event(w, EVENT_NO_FORK);
+			work_finish(w);
+		}
+	}
+	zygote_reap_strays(is_known, p->s);
+}
+
+/* The one that was starting serves now; what the old one has forked stays as it is. */
+static void take_over(struct pool *p)
+{
+	unwatch(p, false);
+	zygote_stop(&p->zygote);
+	unwatch(p, true);
+	p->zygote = p->next;
+	p->next = (struct zygote)ZYGOTE_EMPTY;
+	p->n_deaths = 0;
+	p->why[0] = '\0';
+	if (watch(p, false) < 0)
+		pool_lost(p);
+}
+
+static void next_lost(struct pool *p)
+{
+	char words[160];
+
+	zygote_last_words(&p->next, words, sizeof(words));
+	(void)snprintf(p->why, sizeof(p->why), "its zygote did not start%s%.150s", words[0] ? ": " : "", words);
+	unwatch(p, true);
+	zygote_stop(&p->next);
+	back_off(p);
+}
+
+static void forked(struct pool *p, const struct zygote_news *news)
+{
+	struct work *w = news->tag < SANDBOX_SLOTS ? p->s->works[news->tag] : NULL;
+
+	if (w && w->pool == p && w->state == WORK_FORKING && w->child.pid == 0 && !w->is_done) {
+		work_forked(w, news);
+		work_finish(w);
+	} else if (news->pid > 0) {
+		zygote_reap_strays(is_known, p->s); /* its work is gone, and its sandbox with it */
+	}
+}
+
+void pool_event(struct supervise *s, struct watch *w, uint32_t events)
+{
+	struct zygote_news news;
+	bool is_next;
+	int said;
+
+	(void)events;
+	for (unsigned i = 0; i < s->n_pools; i++) {
+		struct pool *p = &s->pools[i];
+
+		if (w < p->watch || w >= p->watch + ARRAY_LEN(p->watch) || w->fd < 0)
+			continue;
+		is_next = w >= p->watch + NEXT_HEAR;
+		said = w == &p->watch[is_next ? NEXT_END : END] ? (int)ZYGOTE_SAID_END
+								  : zygote_hear(is_next ? &p->next : &p->zygote, &news);
+		if (said == ZYGOTE_SAID_END && is_next)
+			next_lost(p);
+		else if (said == ZYGOTE_SAID_END)
+			pool_lost(p);
+		else if (said == ZYGOTE_SAID_READY && is_next)
+			take_over(p);
+		else if (said == ZYGOTE_SAID_FORKED && !is_next)
+			forked(p, &news);
+		return;
+	}
+}
+
+/* Can a sandbox that was built for @a be dressed for @b?  Files and CPUs are settled when it is built. */
+static bool is_same_build(const struct sandbox_spec *a, const struct sandbox_spec *b)
+{
+	return a->disk_bytes == b->disk_bytes && a->disk_files == b->disk_files && a->cpu_milli == b->cpu_milli &&
+	       a->has_loopback == b->has_loopback;
+}
+
+struct work *pool_take(struct pool *p, const struct wire_job *j)
+{
+	struct work *best = NULL;
+
+	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+		struct work *w = p->s->works[i];
+
+		if (!w || w->pool != p || w->has_job || w->is_done || !is_same_build(&w->box.spec, &j->spec))
+			continue;
+		if (w->state == WORK_PARKED)
+			return w;
+		if (w->state == WORK_BUILDING || w->state == WORK_FORKING)
+			best = w;
+	}
+	p->missed_ns = clock_now_ns();
+	if (p->target < p->plan.max)
+		p->target++;
+	return best;
+}
+
+static unsigned count(const struct supervise *s, const struct pool *p, unsigned *ret_busy)
+{
+	unsigned n = 0;
+
+	*ret_busy = 0;
+	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+		const struct work *w = s->works[i];
+
+		if (!w || w->is_done)
+			continue;
+		*ret_busy += w->has_job;
+		n += w->pool == p && !w->has_job;
+	}
+	return n;
+}
+
+void pool_refill(struct supervise *s)
+{
+	for (unsigned i = 0; i < s->n_pools; i++) {
+		struct pool *p = &s->pools[i];
+		unsigned busy;
+
+		if (!pool_is_ready(p) || s->n_works + 8 >= SANDBOX_SLOTS)
+			continue;
+		/* a running script comes first: while there is one, only an empty shelf is filled */
+		if (count(s, p, &busy) < (busy ? (p->target ? 1 : 0) : p->target)) {
+			supervise_park(s, p);
+			return;
+		}
+	}
+}
+
+static bool is_memory_low(const struct supervise *s)
+{
+	char text[512];
+	unsigned long total, available;
+	const char *at;
+
+	if (fd_read_at(s->outside.proc, "meminfo", text, sizeof(text)) <= 0 || sscanf(text, "MemTotal: %lu", &total) != 1)
+		return false;
+	at = strstr(text, "MemAvailable:");
+	return at && sscanf(at, "MemAvailable: %lu", &available) == 1 && available < total / LOW_MEMORY;
+}
+
+static void drop_one(struct pool *p)
+{
+	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+		struct work *w = p->s->works[i];
+
+		if (w && w->pool == p && !w->has_job && w->state == WORK_PARKED && !w->is_done) {
+			work_event(w, EVENT_CANCEL);
+			return;
+		}
+	}
+}
+
+/* A number that changes with the interpreter's file and the folders that packages are installed in. */
+static uint64_t changed(const struct pool *p)
+{
+	static const char *const folders[] = { "/usr/lib/python3/dist-packages", "/usr/local/lib" };
+	uint64_t sum = 0;
+	char path[600];
+	struct stat st;
+
+	for (size_t i = 0; i <= ARRAY_LEN(folders); i++) {
+		(void)snprintf(path, sizeof(path), "%d/root%.500s", (int)p->zygote.pid, i ? folders[i - 1] : p->how.python);
+		if (fstatat(p->s->outside.proc, path, &st, 0) == 0)
+			sum = sum * 31 + (uint64_t)st.st_mtim.tv_sec * NS_PER_SEC + (uint64_t)st.st_mtim.tv_nsec + st.st_ino;
+	}
+	return sum;
+}
+
+static void renew(struct pool *p)
+{
+	uint64_t now = changed(p);
+
+	if (p->changed == 0)
+		p->changed = now;
+	if (p->zygote.forks < p->plan.max_runs && p->changed == now)
+		return;
+	p->changed = 0;
+	begin(p); /* it takes over when it is ready */
+}
+
+void pool_tick(struct supervise *s)
+{
+	bool is_low = is_memory_low(s);
+	uint64_t now = clock_now_ns();
+
+	for (unsigned i = 0; i < s->n_pools; i++) {
+		struct pool *p = &s->pools[i];
+		unsigned busy;
+
+		if (p->next.pid == 0 && p->zygote.pid == 0 && now >= p->retry_ns)
+			begin(p);
+		else if (p->next.pid == 0 && pool_is_ready(p) && now >= p->retry_ns)
+			renew(p);
+		if (is_low)
+			p->target = 0;
+		else if (p->target < p->plan.min)
+			p->target = p->plan.min;
+		else if (p->target > p->plan.min && now - p->missed_ns > CALM_NS)
+			p->target--;
+		if (count(s, p, &busy) > p->target)
+			drop_one(p);
+	}
+}
+
+/* The lists of environment number @env in the set-up's pack. */
+static int read_plan(struct pool *p, const char *setup, size_t len)
+{
+	const char **lists[] = { NULL, NULL };
+	static const uint32_t kinds[] = { WIRE_SETUP_ENV, WIRE_SETUP_MODULE };
+	size_t n[2] = { 0, 0 };
+	struct pack_record rec;
+	size_t offset = 0;
+
+	for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+		lists[k] = calloc(1024, sizeof(*lists[k]));
+		if (!lists[k])
+			return -ENOMEM;
+	}
+	p->how.env = lists[0];
+	p->how.modules = lists[1]; /* for good, as the pack that they point into */
+	for (int at = -1; pack_next(setup, len, &offset, &rec) > 0;) {
+		at += rec.kind == WIRE_SETUP_ENVIRONMENT;
+		if (at != (int)p->env)
+			continue;
+		if (rec.kind == WIRE_SETUP_PYTHON)
+			p->how.python = rec.data;
+		else if (rec.kind == WIRE_SETUP_POOL && rec.len == sizeof(p->plan))
+			memcpy(&p->plan, rec.data, sizeof(p->plan));
+		for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+			if (rec.kind == kinds[k] && n[k] < 1023)
+				lists[k][n[k]++] = rec.data;
+		}
+	}
+	if (n[1] == 0)
+		p->how.modules = zygote_default_modules;
+	return 0;
+}
+
+int pool_start(struct supervise *s, const char *setup, size_t len, int extension, struct err *e)
+{
+	s->pools = calloc((size_t)s->outside.home->n_envs, sizeof(*s->pools));
+	if (!s->pools)
+		return err_set(e, ERR_HOST, ENOMEM, "prepare zygotes");
+	for (unsigned env = 0; env < (unsigned)s->outside.home->n_envs; env++) {
+		struct pool *p = &s->pools[s->n_pools];
+
+		*p = (struct pool){ .s = s, .env = env, .zygote = ZYGOTE_EMPTY, .next = ZYGOTE_EMPTY };
+		for (size_t i = 0; i < ARRAY_LEN(p->watch); i++)
+			p->watch[i] = (struct watch){ .kind = WATCH_ZYGOTE, .fd = -1 };
+		if (read_plan(p, setup, len) < 0)
+			return err_set(e, ERR_HOST, ENOMEM, "prepare zygotes");
+		if (p->plan.max == 0 || extension < 0 || !p->how.python)
+			continue;
+		p->how.extension = extension;
+		p->target = p->plan.min;
+		(void)snprintf(p->why, sizeof(p->why), "its zygote is not ready yet");
+		s->n_pools++;
+		begin(p);
+	}
+	return 0;
+}
+
+void pool_end(struct supervise *s)
+{
+	for (unsigned i = 0; i < s->n_pools; i++) {
+		unwatch(&s->pools[i], false);
+		unwatch(&s->pools[i], true);
+		zygote_stop(&s->pools[i].zygote);
+		zygote_stop(&s->pools[i].next);
+	}
+}
