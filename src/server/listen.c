@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/listen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/parse.h"
+#include "run/native.h"
+
+#define MANAGER_FD 3 /* the first that a service manager passes */
+#define BACKLOG    256
+
+/* Return: 1 there is one, 0 there is none, -errno with @e set */
+static int take_manager_socket(struct listener *l, struct err *e)
+{
+	const char *pid = getenv("LISTEN_PID");
+	const char *fds = getenv("LISTEN_FDS");
+	socklen_t len = sizeof(int);
+	uint64_t number;
+	int type;
+	int listens;
+
+	if (!pid || !fds || parse_u64(pid, 1, INT32_MAX, &number) < 0 || (pid_t)number != getpid())
+		return 0;
+	if (parse_u64(fds, 1, 1, &number) < 0)
+		return err_set(e, ERR_INVALID, 0, "LISTEN_FDS: one socket is needed");
+	if (getsockopt(MANAGER_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET ||
+	    getsockopt(MANAGER_FD, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) < 0 || !listens)
+		return err_set(e, ERR_INVALID, 0, "LISTEN_FDS: a listening SEQPACKET socket is needed (ListenSequentialPacket=)");
+	l->fd = MANAGER_FD;
+	if (fd_cloexec(l->fd, true) < 0 || fcntl(l->fd, F_SETFL, O_NONBLOCK) < 0)
+		return err_set(e, ERR_HOST, errno, "LISTEN_FDS");
+	(void)unsetenv("LISTEN_PID");
+	(void)unsetenv("LISTEN_FDS");
+	(void)unsetenv("LISTEN_FDNAMES");
+	return 1;
+}
+
+static int usual_path(char *ret, size_t size, struct err *e)
+{
+	const char *dir = getenv("XDG_RUNTIME_DIR");
+	int n;
+
+	if (geteuid() == 0) {
+		if (mkdir(NATIVE_SYSTEM_DIR, 0750) < 0 && errno != EEXIST)
+			return err_set(e, ERR_HOST, errno, "make " NATIVE_SYSTEM_DIR);
+		n = snprintf(ret, size, "%s", NATIVE_SYSTEM_SOCKET);
+	} else {
+		if (!dir || *dir != '/')
+			return err_set(e, ERR_INVALID, 0, "XDG_RUNTIME_DIR is not set: name a socket with --socket PATH");
+		n = snprintf(ret, size, "%s/%s", dir, NATIVE_USER_SOCKET);
+	}
+	return (size_t)n < size ? 0 : err_set(e, ERR_INVALID, ENAMETOOLONG, "%.200s", dir);
+}
+
+/*
+ * Who can write there can put a socket of his own in the place of ours.  A path that was named may be in a folder like
+ * /tmp, where files are safe from others.
+ */
+static int check_folder(const char *path, bool is_usual, struct err *e)
+{
+	char dir[sizeof(((struct listener *)NULL)->path)];
+	char *slash;
+	struct stat st;
+
+	(void)snprintf(dir, sizeof(dir), "%s", path);
+	slash = strrchr(dir, '/');
+	if (!slash || *path != '/')
+		return err_set(e, ERR_INVALID, 0, "%s: an absolute path is needed", path);
+	slash[slash == dir] = '\0';
+	if (stat(dir, &st) < 0)
+		return err_set(e, ERR_INVALID, errno, "%s", dir);
+	if (st.st_uid != geteuid() && (is_usual || st.st_uid != 0))
+		return err_set(e, ERR_INVALID, 0, "%s: the folder of the socket belongs to user %u", dir, st.st_uid);
+	if ((st.st_mode & (S_IWGRP | S_IWOTH)) && (is_usual || !(st.st_mode & S_ISVTX)))
+		return err_set(e, ERR_INVALID, 0, "%s: the folder of the socket can be written by others", dir);
+	return 0;
+}
+
+static int take_lock(struct listener *l, struct err *e)
+{
+	char path[sizeof(l->path) + 8];
+
+	(void)snprintf(path, sizeof(path), "%s.lock", l->path);
+	l->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (l->lock < 0)
+		return err_set(e, ERR_HOST, errno, "%s", path);
+	if (flock(l->lock, LOCK_EX | LOCK_NB) < 0)
+		return err_set(e, ERR_HOST, errno == EWOULDBLOCK ? 0 : errno, "%s: another server has it", path);
+	return 0;
+}
+
+/* A socket that nobody listens to is a dead server's. */
+static int clear_path(const char *path, const struct sockaddr_un *at, struct err *e)
+{
+	auto_fd int fd = -1;
+	struct stat st;
+
+	if (lstat(path, &st) < 0)
+		return errno == ENOENT ? 0 : err_set(e, ERR_INVALID, errno, "%s", path);
+	if (!S_ISSOCK(st.st_mode))
+		return err_set(e, ERR_INVALID, 0, "%s: is there, and no socket", path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return err_set(e, ERR_HOST, errno, "make a socket");
+	if (connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0 || errno != ECONNREFUSED)
+		return err_set(e, ERR_HOST, 0, "%s: somebody answers there", path);
+	return unlink(path) < 0 ? err_set(e, ERR_HOST, errno, "%s", path) : 0;
+}
+
+/* The folder made by us and the socket go to the group; everybody else is kept out by the modes. */
+static int give_to_group(const char *path, const char *group, struct err *e)
+{
+	const struct group *g = getgrnam(group);
+
+	if (!g)
+		return err_set(e, ERR_INVALID, 0, "server.group: there is no group %s", group);
+	if (chown(path, (uid_t)-1, g->gr_gid) < 0)
+		return err_set(e, ERR_HOST, errno, "%s: give to group %s", path, group);
+	if (strcmp(path, NATIVE_SYSTEM_SOCKET) == 0 && chown(NATIVE_SYSTEM_DIR, (uid_t)-1, g->gr_gid) < 0)
+		return err_set(e, ERR_HOST, errno, NATIVE_SYSTEM_DIR ": give to group %s", group);
+	return 0;
+}
+
+static int bind_path(struct listener *l, const char *group, struct err *e)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	bool is_root = geteuid() == 0;
+	struct stat st;
+	mode_t old;
+	int r;
+
+	memcpy(at.sun_path, l->path, strlen(l->path) + 1);
+	r = clear_path(l->path, &at, e);
+	if (r < 0)
+		return r;
+	l->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (l->fd < 0)
+		return err_set(e, ERR_HOST, errno, "make a socket");
+	old = umask(0177); /* closed to all until it is whose it should be */
+	r = bind(l->fd, (struct sockaddr *)&at, sizeof(at));
+	(void)umask(old);
+	if (r < 0)
+		return err_set(e, ERR_HOST, errno, "%s", l->path);
+	if (stat(l->path, &st) == 0) {
+		l->dev = st.st_dev;
+		l->ino = st.st_ino;
+	}
+	r = is_root && group ? give_to_group(l->path, group, e) : 0;
+	if (r == 0 && is_root && chmod(l->path, 0660) < 0)
+		r = err_set(e, ERR_HOST, errno, "%s", l->path);
+	if (r == 0 && listen(l->fd, BACKLOG) < 0)
+		r = err_set(e, ERR_HOST, errno, "%s", l->path);
+	return r;
+}
+
+int listener_open(struct listener *ret, const char *path, const char *group, struct err *e)
+{
+	struct listener l = { .fd = -1, .lock = -1 };
+	int r = take_manager_socket(&l, e);
+
+	if (r == 0) {
+		if (path && strlen(path) >= sizeof(l.path))
+			return err_set(e, ERR_INVALID, ENAMETOOLONG, "--socket %.200s", path);
+		if (path)
+			(void)snprintf(l.path, sizeof(l.path), "%s", path);
+		else
+			r = usual_path(l.path, sizeof(l.path), e);
+		if (r == 0)
+			r = check_folder(l.path, !path, e);
+		if (r == 0)
+			r = take_lock(&l, e);
+		if (r == 0)
+			r = bind_path(&l, group, e);
+	}
+	if (r < 0) {
+		listener_close(&l);
+		return r;
+	}
+	*ret = l;
+	return 0;
+}
+
+void listener_close(struct listener *l)
+{
+	struct stat st;
+
+	if (l->fd >= 0 && l->path[0] && stat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->ino)
+		(void)unlink(l->path);
+	fd_close(&l->fd);
+	fd_close(&l->lock); /* the file stays: removing it would let two servers lock different ones */
+}
+
+int listener_accept(const struct listener *l, uid_t *ret_uid)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+	auto_fd int fd = -1;
+
+	do
+		fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	while (fd < 0 && errno == EINTR);
+	if (fd < 0)
+		return -errno;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+		return -ECONNABORTED;
+	/* root's socket lets in whom its mode lets in; another's serves its owner and root */
+	if (geteuid() != 0 && peer.uid != 0 && peer.uid != geteuid())
+		return -ECONNABORTED;
+	*ret_uid = peer.uid;
+	return take_fd(&fd);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/macro.h"
+
+/* The socket that a server listens on. */
+struct listener {
+	int fd;         /* owned; -1: none */
+	int lock;       /* owned; -1: none, the manager has opened the socket */
+	char path[108]; /* empty: not ours to remove */
+	dev_t dev;      /* of the socket in the file system */
+	ino_t ino;
+};
+
+/*
+ * listener_open() - the manager's socket (LISTEN_FDS), or one at @path
+ * @path:  NULL: the usual place
+ * @group: who may use root's, besides root; NULL: nobody
+ *
+ * The folder must be ours or root's and not writable by others; a lock beside the socket keeps a second server away; a
+ * socket that is there is replaced when nobody answers.
+ * Return: 0, or -errno with @e set (ERR_INVALID: the path is wrong; ERR_HOST: another server, ...).
+ */
+int listener_open(struct listener *ret, const char *path, const char *group, struct err *e) MUST_CHECK;
+
+/* listener_close() - no more connections; the socket is removed, if it is still ours */
+void listener_close(struct listener *l);
+
+/* listener_accept() - the next connection and its user; not blocking.  Return: the descriptor (the caller's) or -errno */
+int listener_accept(const struct listener *l, uid_t *ret_uid) MUST_CHECK;

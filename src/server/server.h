@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "job/request.h"
+#include "run/hint.h"
+#include "run/native.h"
+#include "run/run.h"
+#include "run/settings.h"
+#include "server/listen.h"
+
+/*
+ * The server: clients, the queue, runs, and the supervisors that make them, in one thread and one epoll loop.
+ *
+ *	serve.c   the loop, signals, the end
+ *	listen.c  the socket
+ *	client.c  a connection: messages in and out, in bounded memory
+ *	intake.c  a request to a valid job, or to an error
+ *	admit.c   who waits, who is next
+ *	work.c    a run under way: its output, its result
+ *	keeper.c  supervisors: started, replaced, drained
+ *
+ * The way of a request: client_read() - intake() - admit_add() - admit_next() - work_start() - work_event() - client_send().
+ */
+
+#define CLIENTS_MAX 1024
+
+enum source_kind { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_RUN, SOURCE_KEEPER };
+
+/* A descriptor in the epoll set. */
+struct source {
+	enum source_kind kind;
+	void *owner;
+	int fd;          /* borrowed; -1: none */
+	uint32_t events; /* watched for now; 0: not in the set */
+};
+
+/* A user of ours. */
+struct tenant {
+	struct tenant *next;
+	uid_t uid;
+	uint64_t served; /* turn in which it was served last */
+	unsigned n_clients;
+	unsigned n_waiting;
+	unsigned n_running;
+};
+
+/* Settings that are in force, or were when a run began. */
+struct shared {
+	struct settings settings;
+	uint64_t digest;
+	unsigned refs;
+};
+
+/* A supervisor and what runs in it. */
+struct keeper {
+	struct keeper *next;
+	struct shared *shared;
+	struct supervisor *supervisor; /* owned */
+	struct source source;
+	unsigned n_runs;
+	bool is_ready;
+	bool is_dead;
+	uint64_t started_ns;
+};
+
+/* One message on its way to a client. */
+struct outgoing {
+	struct outgoing *next;
+	int fd; /* owned; -1: none */
+	size_t len;
+	char data[];
+};
+
+enum client_state { CLIENT_IDLE, CLIENT_WAITING, CLIENT_RUNNING };
+
+/* A connection, and the one request that it may have under way. */
+struct client {
+	struct client *next;
+	struct server *server; /* borrowed */
+	struct source source;
+	struct tenant *tenant;
+	enum client_state state;
+	bool is_shut;    /* its sending half is: nothing more comes */
+	bool is_gone;    /* the connection is closed: freed as soon as its run has ended */
+	uint64_t served; /* turn in which it was served last, or came */
+	struct outgoing *out; /* owned, first to last; while there is one, nothing that would make more is read */
+	struct outgoing **out_end;
+	uint64_t patience_ns; /* when we give up on a client that does not read */
+	/* The request: */
+	uint32_t flags; /* enum native_flags */
+	struct job job; /* owned, but while CLIENT_IDLE */
+	size_t bytes;   /* of its text */
+	uint64_t arrived_ns;
+	/* The run: */
+	struct keeper *keeper;
+	struct run *run; /* owned; NULL: none */
+	struct source run_source;
+	char *input;         /* owned; standard input that the run did not take yet */
+	size_t input_at;
+	size_t input_len;
+	bool is_input_held; /* there is some, or its end */
+	char tail[HINT_TAIL]; /* the end of stderr, of a streamed run */
+	size_t tail_len;
+};
+
+struct server {
+	struct listener listener;
+	struct source listen_source;
+	struct source signal_source;
+	int epoll;
+	struct client *clients;
+	unsigned n_clients;
+	struct tenant *tenants;
+	uint64_t turn;
+	unsigned n_waiting;
+	unsigned n_running;
+	size_t waiting_bytes;
+	struct keeper *current; /* takes new runs; NULL: could not be started, or the last one died */
+	struct keeper *coming;  /* of settings that were read again, not ready yet */
+	struct keeper *old;     /* no new runs */
+	struct shared *shared;  /* in force */
+	uint64_t start_at_ns;   /* when to try again to start a supervisor; 0: no need */
+	unsigned n_failures;    /* of supervisors, in a row */
+	uint64_t accept_at_ns;  /* out of descriptors: when to accept again; 0: now */
+	bool is_stopping;
+	uint64_t stop_at_ns; /* when runs are cancelled */
+	uint64_t flush_at_ns; /* when the last answers must have been read */
+	bool has_stalled;    /* some client has something to read */
+	bool is_over;
+};
+
+/* serve.c */
+int serve(const char *path);
+void serve_fail_waiting(struct server *s, const char *why);
+int source_set(struct server *s, struct source *src, int fd, uint32_t events);
+
+/* client.c */
+void client_add(struct server *s, int fd, uid_t uid);
+void client_event(struct server *s, struct client *c, uint32_t events);
+void client_send(struct server *s, struct client *c, const struct native_head *head, const void *body, size_t len);
+void client_send_text(struct server *s, struct client *c, const struct native_head *head, const char *text);
+void client_watch(struct server *s, struct client *c);
+void client_close(struct server *s, struct client *c);
+void client_reap(struct server *s);
+
+/* intake.c */
+int intake(struct server *s, struct client *c, const char *json, size_t len);
+void intake_refuse(struct server *s, struct client *c, enum err_kind kind, const struct job_error *why);
+void intake_busy(struct server *s, struct client *c);
+void intake_environments(struct server *s, struct client *c);
+
+/* admit.c */
+void admit_add(struct server *s, struct client *c);
+void admit_leave(struct server *s, struct client *c);
+void admit_next(struct server *s);
+struct tenant *admit_tenant(struct server *s, uid_t uid);
+void admit_done(struct server *s);
+unsigned admit_max(const struct server *s);
+
+/* work.c */
+void work_release(struct client *c);
+void work_start(struct server *s, struct client *c);
+void work_feed(struct server *s, struct client *c);
+void work_input(struct server *s, struct client *c, const char *data, size_t len);
+void work_event(struct server *s, struct client *c, uint32_t events);
+void work_watch(struct server *s, struct client *c);
+void work_cancel(struct client *c);
+void work_fail(struct server *s, struct client *c, enum status status, const char *why);
+
+/* keeper.c */
+int keeper_start(struct server *s, struct err *e) MUST_CHECK;
+void keeper_reload(struct server *s);
+void keeper_event(struct server *s, struct keeper *k);
+void keeper_tick(struct server *s);
+void keeper_leave(struct keeper *k);
+void keeper_done(struct server *s);
