@@ -197,6 +197,16 @@ int fd_send(int sock, const void *data, size_t len, const int *fds, size_t n_fds
 	return n < 0 ? -errno : 0;
 }
 
+ssize_t fd_take(int sock, void *data, size_t size, bool wait)
+{
+	ssize_t n;
+
+	do {
+		n = recv(sock, data, size, wait ? 0 : MSG_DONTWAIT);
+	} while (n < 0 && (errno == EINTR || errno == ECONNRESET));
+	return n < 0 ? -errno : n;
+}
+
 ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t *ret_n_fds)
 {
 	struct iovec iov = { .iov_base = data, .iov_len = size };
@@ -212,7 +222,7 @@ ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t *ret_n_fds)
 
 	do {
 		n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
+	} while (n < 0 && (errno == EINTR || errno == ECONNRESET)); /* see fd_take() */
 	*ret_n_fds = 0;
 	if (n < 0)
 		return -errno;

@@ -60,6 +60,15 @@ int fd_map_sealed(int fd, const char **ret, size_t *ret_len) MUST_CHECK;
 int fd_send(int sock, const void *data, size_t len, const int *fds, size_t n_fds);
 
 /*
+ * fd_take() - one SEQPACKET message without descriptors
+ *
+ * A peer that ended with messages of ours unread makes one call fail with ECONNRESET although its own last words are still
+ * to be read: neither that nor EINTR is ever returned.
+ * Return: its length, 0 at the peer's end, -EAGAIN (only without @wait: nothing now), -errno else.
+ */
+ssize_t fd_take(int sock, void *data, size_t size, bool wait) MUST_CHECK;
+
+/*
  * fd_recv() - one SEQPACKET message; received descriptors are CLOEXEC and belong to the caller
  * @fds:     room for FD_MAX_PASSED
  *

@@ -145,8 +145,8 @@ static void take_input(struct work *w)
 	struct wire_head head;
 	ssize_t n;
 
-	n = recv(w->channel, w->input_data, sizeof(w->input_data), MSG_DONTWAIT);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+	n = fd_take(w->channel, w->input_data, sizeof(w->input_data), false);
+	if (n == -EAGAIN)
 		return;
 	if (n < (ssize_t)sizeof(head)) { /* shut down, or not our language */
 		w->is_shut = true;

@@ -245,10 +245,8 @@ int run_step(struct run *r, struct err *e)
 
 		if (taken == STEP_MESSAGES) /* others have their turn, and our reader too */
 			return 0;
-		n = recv(r->channel, &r->message, sizeof(r->message), MSG_DONTWAIT);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
+		n = fd_take(r->channel, &r->message, sizeof(r->message), false);
+		if (n == -EAGAIN)
 			return 0;
 		k = n < (ssize_t)sizeof(r->message.head) ? -EPIPE : take(r, (size_t)n - sizeof(r->message.head));
 		if (k == 0)
@@ -270,10 +268,11 @@ int run_step(struct run *r, struct err *e)
 
 int run_finish(struct run *r, struct result *ret, struct err *e)
 {
+	const struct err *why = r->is_done ? &r->outcome.err : &r->err;
 	int k;
 
-	if (r->is_done && r->outcome.cause == WIRE_CAUSE_FAILED && r->outcome.err.kind == ERR_INVALID) {
-		*e = r->outcome.err; /* the request can't be met here: a refusal, not a result */
+	if (why->kind == ERR_INVALID) { /* what was asked can't be had here: a refusal, not a result */
+		*e = *why;
 		run_free(r);
 		return -EINVAL;
 	}

@@ -285,11 +285,9 @@ void supervisor_hear(struct supervisor *s, bool wait)
 	} m;
 
 	while (!s->has_failed && !s->is_ready) {
-		ssize_t n = recv(s->control, &m, sizeof(m), wait ? 0 : MSG_DONTWAIT);
+		ssize_t n = fd_take(s->control, &m, sizeof(m), wait);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
+		if (n == -EAGAIN)
 			return;
 		if (n == sizeof(m.walls) && m.head.type == WIRE_WALLS) {
 			take_walls(s, &m.walls);

@@ -40,10 +40,8 @@ static int probe(struct supervisor *s, uint8_t *seen, size_t max, size_t *ret_n,
 		return err_set(e, ERR_HOST, -r, "ask for a probe");
 	*ret_n = 0;
 	for (;;) {
-		ssize_t n = recv(channel, &in, sizeof(in), 0);
+		ssize_t n = fd_take(channel, &in, sizeof(in), true);
 
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n < (ssize_t)sizeof(in.head))
 			return err_set(e, ERR_HOST, 0, "the supervisor ended while it tried a sandbox");
 		n -= (ssize_t)sizeof(in.head);

@@ -136,9 +136,9 @@ static int check_names(const char *const *list, bool is_allowing, struct err *e)
 		while (w < PROBE_WALLS && strcmp(walls[w].name, list[i]) != 0)
 			w++;
 		if (w < PROBE_WALLS && is_allowing && walls[w].is_vital)
-			return err_set(e, ERR_INVALID, EINVAL, "allow_missing: %s can't be done without", list[i]);
+			return err_set(e, ERR_INVALID, 0, "allow_missing: %s can't be done without", list[i]);
 		if (w == PROBE_WALLS && (is_allowing || strcmp(list[i], "cgroup") != 0))
-			return err_set(e, ERR_INVALID, EINVAL, "%.60s is not a protection; known are %s", list[i],
+			return err_set(e, ERR_INVALID, 0, "%.60s is not a protection; known are %s", list[i],
 				       is_allowing ? known + strlen("cgroup, ") : known);
 	}
 	return 0;

@@ -169,7 +169,7 @@ os.chmod('/tmp', 0o111)
 """
     r = who.trigger(script, artifacts=["**/*"])
     assert r.verdict == ("ok", 0)
-    assert {"/etc/passwd"}.isdisjoint(names(r)) and all(n in ("fine", "secret", "shut/x") for n in names(r))
+    assert {"/etc/passwd"}.isdisjoint(names(r)) and all(n in ("fine", "secret", "shut", "shut/x") for n in names(r))
     assert who.trigger("print(1)").stdout == "1\n"
 
 
