@@ -79,6 +79,8 @@ def reseeders():
     if "ssl" in modules:
         add, urandom = modules["ssl"].RAND_add, modules["os"].urandom
         todo.append(lambda: add(urandom(64), 64.0))
+    if "threading" in modules and sys.version_info < (3, 13):
+        todo.append(modules["threading"].main_thread()._set_native_id)  # else that of the zygote's
     if "numpy.random" in modules:
         todo.append(modules["numpy.random"].seed)
     if "uuid" in modules:
@@ -146,16 +148,20 @@ def open_stream(old, fd, mode):
 
 
 def hide(keep):
-    """Only what was asked for stays imported; what a script will find as __main__ is new."""
+    """Only what was asked for stays imported, and sys.path is as it was."""
     for name in list(sys.modules):
         if name not in keep:
             del sys.modules[name]
+    sys.path.insert(0, path0)
+
+
+def new_main():
+    """What a script will find as __main__."""
     if "__annotations__" in pristine:
         pristine["__annotations__"] = {}
     main = type(sys)("__main__")
     main.__dict__.update(pristine)
     sys.modules["__main__"] = main
-    sys.path.insert(0, path0)
 
 
 def names_of(modules):
@@ -176,4 +182,5 @@ started_with = [name + b"=" + value for name, value in sys.modules["os"].environ
 hide(keep)
 gc.collect()
 gc.freeze()
+new_main()  # not frozen: when its script has ended it is to be collected
 cloche.serve(dress, reseed, names_of(missing + loaded), len(missing), is_plain(loaded))

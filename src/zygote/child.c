@@ -163,9 +163,11 @@ static void dress(const struct server *s, const char *bundle, size_t len, bool i
 	r = inside_write_files(bundle, len);
 	if (r < 0)
 		fail_with("files", -r);
-	if (is_buffered) { /* the C library's own three follow the interpreter's */
-		(void)setvbuf(stdin, NULL, _IOFBF, BUFSIZ);
-		(void)setvbuf(stdout, NULL, _IOFBF, BUFSIZ);
+	if (is_buffered) { /* the C library's own streams follow the interpreter's */
+		static char buffers[2][BUFSIZ];
+
+		(void)setvbuf(stdin, buffers[0], _IOFBF, sizeof(buffers[0]));
+		(void)setvbuf(stdout, buffers[1], _IOFBF, sizeof(buffers[1]));
 	}
 	if (argv && environment)
 		v = PyObject_CallFunctionObjArgs(s->dress, argv, environment, is_buffered ? Py_True : Py_False, NULL);

@@ -4,7 +4,7 @@
  * anyway.  Here is what can be noticed of it, in the interpreter's order: the exception's text, threads joined, atexit,
  * streams flushed, destructors of what the script made, streams flushed again.  What was imported beforehand stays.
  *
- * Where threads are still running the interpreter's own way is taken: it alone can stop them.
+ * Where threads are still running, or a stream can't be flushed, the interpreter's own way is taken.
  */
 #include "zygote/zygote.h"
 
@@ -32,7 +32,7 @@ static void flush_quietly(void)
 	PyErr_Restore(type, value, traceback);
 }
 
-/* Return: whether all went well; a stream that can't be flushed makes the exit status 120 */
+/* Return: whether all went well; what is to be said of a stream that can't be flushed is the interpreter's business */
 static bool flush_streams(void)
 {
 	static const char *const names[] = { "stdout", "stderr" };
@@ -53,62 +53,61 @@ static bool flush_streams(void)
 		PyErr_Clear();
 		Py_XDECREF(closed);
 		v = is_closed > 0 ? NULL : PyObject_CallMethod(stream, "flush", NULL);
-		if (!v && is_closed <= 0) {
-			if (i == 0)
-				PyErr_WriteUnraisable(stream);
-			PyErr_Clear();
-			is_good = false;
-		}
+		is_good = is_good && (v || is_closed > 0);
+		PyErr_Clear();
 		Py_XDECREF(v);
 		Py_DECREF(stream);
 	}
 	return is_good;
 }
 
-/* An exit status or a text for stderr.  Takes over the exception that is set. */
+/* What a SystemExit carries: in *@ret_code, owned.  Return: the status for a number or None; -1 for a text or what else */
+static long exit_number(PyObject *value, PyObject **ret_code)
+{
+	PyObject *code = value ? PyObject_GetAttrString(value, "code") : NULL;
+	long number = -1;
+
+	*ret_code = code;
+	if (code == Py_None)
+		number = 0;
+	else if (code && PyLong_Check(code))
+		number = PyLong_AsLong(code) & 0xff;
+	if (PyErr_Occurred()) {
+		PyErr_Clear();
+		number = -1;
+	}
+	return number;
+}
+
+/* Return: the exit status.  The exception that is set is taken over; what is rare about it is left to the interpreter. */
 static int exit_status(void)
 {
+	PyObject *stream = PySys_GetObject("stderr");
 	PyObject *type, *value, *traceback;
-	PyObject *code = NULL;
-	int status = 0;
+	PyObject *code;
+	long number;
 
 	PyErr_Fetch(&type, &value, &traceback);
 	PyErr_NormalizeException(&type, &value, &traceback);
-	if (value)
-		code = PyObject_GetAttrString(value, "code");
-	PyErr_Clear();
-	if (!code) {
-		code = value;
-		Py_XINCREF(code);
-	}
-	if (code && PyLong_Check(code)) {
-		status = (int)PyLong_AsLong(code);
-		PyErr_Clear();
-	} else if (code && code != Py_None) {
-		PyObject *stream = PySys_GetObject("stderr");
-
-		status = 1;
-		(void)fflush(stdout);
-		if (stream && stream != Py_None) {
-			(void)PyFile_WriteObject(code, stream, Py_PRINT_RAW);
-		} else {
-			PyObject *text = PyObject_Str(code);
-			PyObject *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
-
-			if (bytes)
-				(void)fputs(PyBytes_AsString(bytes), stderr);
-			Py_XDECREF(bytes);
-			Py_XDECREF(text);
-		}
-		PyErr_Clear();
+	number = exit_number(value, &code);
+	(void)fflush(stdout);
+	if (number < 0 && code && (PyObject *)Py_TYPE(code) == (PyObject *)&PyUnicode_Type && stream && stream != Py_None &&
+	    PyFile_WriteObject(code, stream, Py_PRINT_RAW) == 0) {
 		PySys_WriteStderr("\n");
+		number = 1;
+	}
+	PyErr_Clear();
+	Py_XDECREF(code);
+	if (number < 0) {
+		PyErr_Restore(type, value, traceback);
+		PyErr_Print(); /* does not return */
+		_exit(1);
 	}
 	/* the traceback holds the script's frames: they go now, as they do in an interpreter */
-	Py_XDECREF(code);
 	Py_XDECREF(type);
 	Py_XDECREF(value);
 	Py_XDECREF(traceback);
-	return status;
+	return (int)number;
 }
 
 static void drop(PyObject *dict, const char *name)
@@ -266,19 +265,16 @@ _Noreturn void end_run(const struct server *s, PyObject *globals, PyObject *resu
 		join_threads(modules);
 		run_atexit(s, modules);
 	}
-	if (has_threads(s) || !modules || !PyDict_Check(modules)) {
+	if (!modules || !PyDict_Check(modules) || has_threads(s) || !flush_streams()) {
 		if (Py_FinalizeEx() < 0)
 			status = 120;
 		if (!is_interrupted)
 			exit(status);
 	} else {
-		if (!flush_streams())
-			status = 120;
 		(void)PyGC_Collect();
 		clear_sys();
 		clear_modules(s, modules);
-		if (!flush_streams())
-			status = 120;
+		flush_quietly(); /* an interpreter's streams flush themselves when they are taken apart, and say nothing */
 	}
 	if (is_interrupted) { /* as a shell expects it of a program that was interrupted */
 		(void)signal(SIGINT, SIG_DFL);

@@ -30,7 +30,8 @@
 #include "sandbox/inside.h"
 #include "sandbox/seccomp.h"
 
-#define FDS_MIN 5 /* init, 0, 1, 2, job socket */
+#define FDS_MIN             5 /* init, 0, 1, 2, job socket */
+#define VERSION_FIRST_STATE 0x030d0000u
 
 /* /proc/self/task has two links and one for each thread. */
 static bool is_single(const struct server *s)
@@ -110,19 +111,36 @@ static _Noreturn void serve_loop(const struct server *s)
 	}
 }
 
-/* A thread state that never ran anything takes the place of the one that imported the modules. */
-static void forget_history(void)
+/* @fresh takes the place of the current thread state, which is given back. */
+static void replace_state(PyThreadState *fresh)
+{
+	PyThreadState *old = PyThreadState_Swap(fresh);
+
+	PyThreadState_Clear(old);
+	PyThreadState_Delete(old);
+}
+
+/*
+ * A thread state that never ran anything takes the place of the one that imported the modules.
+ *
+ * Twice: up to 3.11 the thread's own state (PyGILState) is taken only by one that is made when the old one is gone.
+ * From 3.13 on the first state of all is the one that Py_Finalize insists on; it is part of the interpreter and given
+ * out again when there is no other.
+ */
+static void forget_history(uint32_t version)
 {
 	PyInterpreterState *interpreter = PyInterpreterState_Get();
+	PyThreadState *helper = PyThreadState_New(interpreter);
 
-	/* twice: up to 3.11 the thread's own state (PyGILState) is only taken by a new one when the old one is gone */
-	for (int i = 0; i < 2; i++) {
-		PyThreadState *fresh = PyThreadState_New(interpreter);
-		PyThreadState *old = PyThreadState_Swap(fresh);
-
-		PyThreadState_Clear(old);
-		PyThreadState_Delete(old);
+	replace_state(helper);
+	if (version < VERSION_FIRST_STATE) {
+		replace_state(PyThreadState_New(interpreter));
+		return;
 	}
+	PyThreadState_Clear(helper);
+	(void)PyThreadState_Swap(NULL);
+	PyThreadState_Delete(helper);
+	(void)PyThreadState_Swap(PyThreadState_New(interpreter));
 }
 
 static PyObject *fail(const char *what)
@@ -184,7 +202,7 @@ static PyObject *serve(PyObject *self, PyObject *args)
 	/* __main__ becomes the script's: it must have no other owner than sys.modules, so that it ends when it is dropped */
 	if (!s.kept || PyDict_DelItemString(s.kept, "__main__") < 0 || !prepare(&s))
 		return NULL;
-	forget_history();
+	forget_history(ready.version);
 	if (fd_send(ZYGOTE_CONTROL, &ready, offsetof(struct zygote_modules, names) + (size_t)len, NULL, 0) < 0)
 		_exit(0);
 	serve_loop(&s);

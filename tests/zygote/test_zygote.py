@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fork of a warm interpreter against a new one: the same scripts, the same sandbox, the same outcome.
+
+ZYGOTE_HARNESS and ZYGOTE_EXTENSION name what was built; ZYGOTE_PYTHON the interpreter (and ZYGOTE_PREFIX its folder,
+where that is not below /usr).
+"""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+from scripts import SCRIPTS
+
+HARNESS = os.environ["ZYGOTE_HARNESS"]
+EXTENSION = os.environ["ZYGOTE_EXTENSION"]
+PYTHON = os.environ.get("ZYGOTE_PYTHON", "/usr/bin/python3")
+PREFIX = os.environ.get("ZYGOTE_PREFIX")
+
+
+def run(paths, *options, check=True):
+    """The harness's lines, as dictionaries."""
+    command = [HARNESS, *options, *(["-p", PREFIX] if PREFIX else []), EXTENSION, PYTHON, *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()], done
+
+
+def written(folder, scripts):
+    paths = []
+    for name, text in scripts.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        paths.append(str(path))
+    return paths
+
+
+def what(line):
+    """The outcome, without addresses."""
+    texts = [re.sub(r"0x[0-9a-f]{6,}|started [0-9]{9,}", "0x...", bytes.fromhex(line[key]).decode("utf-8", "backslashreplace"))
+             for key in ("out", "err")]
+    return {"code": line["code"], "status": line["status"], "out": texts[0], "err": texts[1]}
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    lines, _ = run(written(tmp_path_factory.mktemp("scripts"), SCRIPTS))
+    names = list(SCRIPTS)
+    assert len(lines) == 2 * len(names)
+    return {name: (what(lines[2 * i]), what(lines[2 * i + 1])) for i, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_same_as_cold(outcomes, name):
+    cold, warm = outcomes[name]
+    assert warm == cold
+
+
+def warm_outputs(tmp_path, text, times, *options):
+    paths = written(tmp_path, {"%d.py" % i: text for i in range(times)})
+    lines, _ = run(paths, *options)
+    outs = [what(line) for line in lines if line["mode"] == "warm"]
+    assert all(o["code"] == 1 and o["status"] == 0 for o in outs), outs
+    return [o["out"] for o in outs]
+
+
+UNIQUE = {
+    "random": "import random\nprint(random.random(), random.SystemRandom().random())",
+    "random class": "import random\nprint(random.Random().random())",
+    "secrets": "import secrets\nprint(secrets.token_hex(8))",
+    "uuid1": "import uuid\nprint(uuid.uuid1())",
+    "uuid node": "import uuid\nuuid._generate_time_safe = uuid._uuid = None\nprint(uuid.uuid1().node)",
+    "uuid4": "import uuid\nprint(uuid.uuid4())",
+    "tempfile": "import tempfile\nprint(tempfile.mkstemp()[1], next(tempfile._get_candidate_names()))",
+    "openssl": "import ssl\nprint(ssl.RAND_bytes(8).hex())",
+    "authkey": "import multiprocessing\nprint(bytes(multiprocessing.current_process().authkey).hex())",
+}
+
+
+@pytest.mark.parametrize("what_is_drawn", UNIQUE)
+def test_forks_draw_differently(tmp_path, what_is_drawn):
+    """Also with everything imported beforehand, which is what could make it the same."""
+    modules = "random,secrets,uuid,tempfile,ssl,multiprocessing,multiprocessing.connection"
+    outs = warm_outputs(tmp_path, UNIQUE[what_is_drawn], 4, "-m", modules)
+    assert len(set(outs)) == 4, outs
+
+
+def test_hash_seed_is_shared(tmp_path):
+    """Known and documented: it is read once, when an interpreter starts."""
+    assert len(set(warm_outputs(tmp_path, "print(hash('a'))", 3))) == 1
+
+
+def test_preloaded_modules_are_there(tmp_path):
+    outs = warm_outputs(tmp_path, "import sys\nprint('colorsys' in sys.modules, '_cloche' in sys.modules)\n"
+                                  "print([m for m in sys.modules if 'cloche' in m or 'zygote' in m])", 1, "-m", "colorsys")
+    assert outs == ["True False\n[]\n"]
+
+
+def test_nothing_of_ours_is_reachable(tmp_path):
+    text = ("import gc, sys\n"
+            "names = ('cloche', 'zygote', 'rehears', 'reseed', 'pristine')\n"
+            "print([o for o in gc.get_objects() if type(o).__name__ in ('function', 'module', 'dict', 'type')\n"
+            "       and o is not globals() and any(n in repr(o)[:2000] for n in names)])\n")
+    assert warm_outputs(tmp_path, text, 1) == ["[]\n"]
+
+
+def test_module_that_is_missing_is_told(tmp_path):
+    _, done = run(written(tmp_path, {"main.py": "print(1)"}), "-m", "json,no_such_module")
+    assert "no module no_such_module" in done.stderr
+
+
+def test_module_that_starts_a_thread_is_refused(tmp_path):
+    _, done = run(written(tmp_path, {"main.py": "print(1)"}), "-m", "concurrent.futures,antigravity_none,this", check=True)
+    assert "no module antigravity_none" in done.stderr
+
+
+def test_times_and_memory(tmp_path):
+    """Figures, and the only thing that is asked of them: that a warm run is much cheaper than an interpreter's start."""
+    lines, _ = run(written(tmp_path, {"main.py": "print('hello')"}), "-n", "40")
+    assert lines[0]["go_to_exit_us"]["p50"] < 8000, lines
+    assert lines[0]["Private_Dirty_kb"] < 1536, lines
