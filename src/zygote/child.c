@@ -71,48 +71,53 @@ static void restore_signals(const struct server *s)
 	}
 }
 
-/* Run next to nothing, so that the pages that every script writes are ours already. */
-static void touch(void)
+/* Takes over @file.  Return: NULL with an exception set */
+static PyObject *run_stream(FILE *file, const char *path, PyObject *globals)
 {
-	static const char text[] = "def f(n):\n    return [str(i) for i in range(n)]\n"
-				   "class C:\n    x = 1\n"
-				   "try:\n    f(3)[5]\nexcept IndexError as e:\n    s = '%s %s' % (e, C().x)\n"
-				   "print(s, end='', file=F())\n";
-	static const char file[] = "class F:\n    def write(self, s):\n        return len(s)\n";
-	PyObject *globals = PyDict_New();
-	PyObject *code[2] = { Py_CompileString(file, "", Py_file_input), Py_CompileString(text, "", Py_file_input) };
-
-	for (int i = 0; i < 2; i++) {
-		PyObject *v = code[i] && globals ? PyEval_EvalCode(code[i], globals, globals) : NULL;
-
-		Py_XDECREF(v);
-		Py_XDECREF(code[i]);
-	}
-	Py_XDECREF(globals);
-	PyErr_Clear();
-}
-
-PyObject *run_file(const char *path, PyObject *globals)
-{
-	FILE *file = fopen(path, "rb");
 	PyObject *code;
 	PyObject *v;
 	char *text = NULL;
 	size_t len;
+	int r;
 
-	if (!file)
-		return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
 	if (PyRun_FileExFlags)
 		return PyRun_FileExFlags(file, path, Py_file_input, globals, globals, 1, NULL);
-	errno = -fd_read_all(fileno(file), SIZE_MAX / 2, &text, &len);
+	r = fd_read_all(fileno(file), SIZE_MAX / 2, &text, &len);
 	(void)fclose(file);
-	if (errno != 0)
+	if (r < 0) {
+		errno = -r;
 		return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+	}
 	code = Py_CompileString(text, path, Py_file_input);
 	free(text);
 	v = code ? PyEval_EvalCode(code, globals, globals) : NULL;
 	Py_XDECREF(code);
 	return v;
+}
+
+PyObject *run_file(const char *path, PyObject *globals)
+{
+	FILE *file = fopen(path, "rb");
+
+	return file ? run_stream(file, path, globals) : PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+}
+
+/* Run next to nothing, so that the pages that every script writes are ours already. */
+static void touch(void)
+{
+	static char text[] = "def f(n):\n    return n\nprint(end='')\n";
+	PyObject *globals = PyDict_New();
+	FILE *file = fmemopen(text, sizeof(text) - 1, "rb");
+	PyObject *v = NULL;
+
+	if (file && globals)
+		v = run_stream(file, ZYGOTE_SCRIPT, globals);
+	else if (file)
+		(void)fclose(file);
+	Py_XDECREF(v);
+	Py_XDECREF(globals);
+	PyErr_Clear();
+	(void)PyGC_Collect();
 }
 
 /* The bundle's strings of one kind: arguments as str, the environment as bytes. */

@@ -149,6 +149,16 @@ static PyObject *fail(const char *what)
 	return NULL;
 }
 
+static bool learn_size(struct server *s)
+{
+	PyObject *size = PyObject_GetAttrString((PyObject *)&PyDict_Type, "__basicsize__");
+	long n = size ? PyLong_AsLong(size) : -1;
+
+	Py_XDECREF(size);
+	s->dict_size = (size_t)n;
+	return n > (long)sizeof(PyObject) && n <= DICT_MAX;
+}
+
 /* What a process must be before it may fork scripts. */
 static PyObject *prepare(struct server *s)
 {
@@ -200,7 +210,7 @@ static PyObject *serve(PyObject *self, PyObject *args)
 	ready.is_plain = (uint8_t)is_plain;
 	s.kept = modules ? PyDict_Copy(modules) : NULL;
 	/* __main__ becomes the script's: it must have no other owner than sys.modules, so that it ends when it is dropped */
-	if (!s.kept || PyDict_DelItemString(s.kept, "__main__") < 0 || !prepare(&s))
+	if (!s.kept || PyDict_DelItemString(s.kept, "__main__") < 0 || !learn_size(&s) || !prepare(&s))
 		return NULL;
 	forget_history(ready.version);
 	if (fd_send(ZYGOTE_CONTROL, &ready, offsetof(struct zygote_modules, names) + (size_t)len, NULL, 0) < 0)

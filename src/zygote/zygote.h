@@ -23,7 +23,9 @@ struct server {
 	PyObject *dress;  /* dress(argv, environment, is_buffered); this and the rest owned, never given back */
 	PyObject *reseed; /* reseed() */
 	PyObject *kept;   /* sys.modules as it was when serving began */
+	size_t dict_size; /* of a dictionary object; DICT_MAX at most */
 };
+#define DICT_MAX 256
 
 /* child_begin() - a fresh fork: lock-down, park, run the script; never returns */
 _Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, const int *fds, size_t n_fds);

@@ -2,9 +2,10 @@
 /*
  * Runs scripts cold and warm in the same kind of sandbox and tells, as JSON lines, what came of each.
  *
- *   zygote-harness [-p PATH]... [-m MODULES] [-n TIMES] EXTENSION PYTHON SCRIPT...
+ *   zygote-harness [-p PATH]... [-m MODULES] [-n TIMES] [-e NAME=VALUE]... EXTENSION PYTHON SCRIPT...
  *
  * -p  a folder that the interpreter needs beyond /usr      -m  modules to preload, separated by commas
+ * -e  one more variable of the environment, the zygote's and the scripts'
  * -n  measure: run each script so often, tell the times instead
  * A script whose name has "buffered" in it is run without PYTHONUNBUFFERED.  It is a small supervisor: a home
  * (sandbox/home.h), one zygote in it, one sandbox after the other.
@@ -31,7 +32,7 @@
 #define CONFIG_FD    201
 #define EXTENSION_FD 202
 
-enum config { CONFIG_PYTHON = 1, CONFIG_SCRIPT, CONFIG_PATH, CONFIG_MODULES, CONFIG_TIMES };
+enum config { CONFIG_PYTHON = 1, CONFIG_SCRIPT, CONFIG_PATH, CONFIG_MODULES, CONFIG_TIMES, CONFIG_ENV };
 
 struct state {
 	struct home home;
@@ -45,7 +46,7 @@ struct bench {
 	const char *python;
 };
 
-static const char *const environment[] = {
+static const char *environment[64] = {
 	"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp", "USER=sandbox", "LOGNAME=sandbox", "LANG=C.UTF-8", "LC_ALL=C.UTF-8",
 	"TZ=UTC", "MPLBACKEND=Agg", "PYTHON_CPU_COUNT=1", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "PYTHONUNBUFFERED=1",
 	NULL,
@@ -280,15 +281,14 @@ static void say_hex(const char *key, const struct buf *b)
 	(void)printf("\"");
 }
 
-static void finish(struct bench *b, struct sandbox *box, struct sandbox_child *c, struct ends *p, siginfo_t *ret)
+static void finish(struct bench *b, struct sandbox *box, struct sandbox_child *c, struct ends *p, siginfo_t *ret,
+		   struct rusage *usage)
 {
-	struct rusage usage;
-
 	for (int i = 0; i < 3; i++)
 		fd_close(&p->ours[i]);
 	for (int r = 0; r == 0;) {
 		wait_readable(c->pidfd);
-		r = sandbox_reap(c, ret, &usage);
+		r = sandbox_reap(c, ret, usage);
 		if (r < 0)
 			die_text("reap");
 	}
@@ -306,6 +306,7 @@ static void run_one(struct bench *b, bool is_warm, const char *name, const char 
 	const char *why;
 	size_t mapped_len;
 	siginfo_t info;
+	struct rusage usage;
 	struct ends p;
 	bool is_buffered = false;
 
@@ -336,7 +337,7 @@ static void run_one(struct bench *b, bool is_warm, const char *name, const char 
 	(void)!write(p.ours[0], "input line\nanother\n", 19);
 	fd_close(&p.ours[0]);
 	drain(&p, out, c.pidfd);
-	finish(b, &box, &c, &p, &info);
+	finish(b, &box, &c, &p, &info, &usage);
 	(void)printf("{\"name\": \"%s\", \"mode\": \"%s\", \"code\": %d, \"status\": %d", name, is_warm ? "warm" : "cold", info.si_code,
 		     info.si_status);
 	say_hex("out", &out[0]);
@@ -377,6 +378,8 @@ static void measure(struct bench *b, const char *name, const char *text, size_t 
 {
 	uint64_t *took[2] = { calloc(times, sizeof(uint64_t)), calloc(times, sizeof(uint64_t)) };
 	int bundle = make_bundle(b, name, text, len);
+	uint64_t cpu_us = 0;
+	long faults = 0;
 
 	(void)printf("{\"name\": \"%s\"", name);
 	for (unsigned i = 0; i < times; i++) {
@@ -385,6 +388,7 @@ static void measure(struct bench *b, const char *name, const char *text, size_t 
 		struct buf out[2];
 		struct ends p;
 		siginfo_t info;
+		struct rusage usage;
 		uint64_t t;
 
 		buf_init(&out[0], 1 << 20);
@@ -404,7 +408,10 @@ static void measure(struct bench *b, const char *name, const char *text, size_t 
 		drain(&p, out, c.pidfd);
 		wait_readable(c.pidfd);
 		took[1][i] = clock_now_ns() - t;
-		finish(b, &box, &c, &p, &info);
+		finish(b, &box, &c, &p, &info, &usage);
+		faults += usage.ru_minflt;
+		cpu_us += (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+			  (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 		buf_done(&out[0]);
 		buf_done(&out[1]);
 	}
@@ -414,7 +421,7 @@ static void measure(struct bench *b, const char *name, const char *text, size_t 
 			     (double)took[k][0] / 1e3, (double)took[k][times / 2] / 1e3, (double)took[k][times * 99 / 100] / 1e3);
 		free(took[k]);
 	}
-	(void)printf("}\n");
+	(void)printf(", \"faults\": %ld, \"cpu_us\": %llu}\n", faults / (long)times, (unsigned long long)cpu_us / times);
 	(void)close(bundle);
 }
 
@@ -453,6 +460,16 @@ static void start_zygote(struct bench *b, char *modules)
 		(void)fprintf(stderr, "zygote-harness: no module %s\n", b->z.modules + i);
 }
 
+static void add_variable(const char *text)
+{
+	size_t n = 0;
+
+	while (environment[n])
+		n++;
+	if (n < ARRAY_LEN(environment) - 1)
+		environment[n] = text;
+}
+
 static int inside(void)
 {
 	static struct state st;
@@ -483,6 +500,8 @@ static int inside(void)
 			modules = strdup(rec.data);
 		else if (rec.kind == CONFIG_TIMES)
 			times = (unsigned)strtoul(rec.data, NULL, 10);
+		else if (rec.kind == CONFIG_ENV)
+			add_variable(rec.data);
 	}
 	start_zygote(&b, modules);
 	offset = 0;
@@ -511,11 +530,12 @@ int main(int argc, char *argv[])
 
 	if (argc == 2 && strcmp(argv[1], "inside") == 0)
 		return inside();
-	while ((opt = getopt(argc, argv, "p:m:n:")) != -1) {
+	while ((opt = getopt(argc, argv, "p:m:n:e:")) != -1) {
 		if (opt == 'p' && n_paths < ARRAY_LEN(paths))
 			paths[n_paths++] = optarg;
-		else if (opt == 'm' || opt == 'n')
-			config_add(&config, opt == 'm' ? CONFIG_MODULES : CONFIG_TIMES, NULL, optarg, strlen(optarg));
+		else if (opt == 'm' || opt == 'n' || opt == 'e')
+			config_add(&config, opt == 'm' ? CONFIG_MODULES : opt == 'n' ? CONFIG_TIMES : CONFIG_ENV, NULL, optarg,
+				   strlen(optarg));
 		else
 			return 2;
 	}
