@@ -29,7 +29,7 @@ def preload(names):
     for name in names:
         try:
             __import__(name)
-        except Exception:
+        except (Exception, SystemExit):
             failed.append(name)
     return failed
 

@@ -239,9 +239,14 @@ static int step_filters(const struct inside *in)
 		variant |= SECCOMP_NO_MEMFD;
 	if (in->cpu >= 0)
 		variant |= SECCOMP_NO_AFFINITY;
-	if (!in->has_filters && seccomp_load_base() < 0)
+	if (!in->has_filters && inside_load_filters() < 0)
 		return -1;
 	return seccomp_load_short(variant);
+}
+
+int inside_load_filters(void)
+{
+	return seccomp_load_base();
 }
 
 /* The list. */

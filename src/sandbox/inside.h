@@ -36,6 +36,13 @@ struct inside {
  */
 int inside_lock_down(const struct inside *in, struct step_fail *fail);
 
+/*
+ * inside_load_filters() - filters A and B ahead of time, for a fork server whose children say has_filters
+ *
+ * What the lock-down needs is still allowed.  Return: 0 or -1 with errno.
+ */
+int inside_load_filters(void);
+
 /* inside_cpu_seconds() - RLIMIT_CPU behind the exact way: one process alone, rounded up, and one more */
 static inline uint32_t inside_cpu_seconds(const struct sandbox_spec *s)
 {

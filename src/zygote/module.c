@@ -28,7 +28,6 @@
 
 #include "base/fd.h"
 #include "sandbox/inside.h"
-#include "sandbox/seccomp.h"
 
 #define FDS_MIN             5 /* init, 0, 1, 2, job socket */
 #define VERSION_FIRST_STATE 0x030d0000u
@@ -184,7 +183,7 @@ static PyObject *prepare(struct server *s)
 		(void)sigaction(i, NULL, &s->signals[i]);
 	if (setrlimit(RLIMIT_CORE, &core) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return fail("hide the process");
-	if (seccomp_load_base() < 0)
+	if (inside_load_filters() < 0)
 		return fail("load the filters");
 	return Py_None;
 }

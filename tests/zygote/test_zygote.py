@@ -7,8 +7,10 @@ where that is not below /usr).
 
 import json
 import os
+import pathlib
 import re
 import subprocess
+import tempfile
 
 import pytest
 
@@ -113,9 +115,44 @@ def test_module_that_is_missing_is_told(tmp_path):
     assert "no module no_such_module" in done.stderr
 
 
-def test_module_that_starts_a_thread_is_refused(tmp_path):
-    _, done = run(written(tmp_path, {"main.py": "print(1)"}), "-m", "concurrent.futures,antigravity_none,this", check=True)
-    assert "no module antigravity_none" in done.stderr
+@pytest.fixture
+def modules():
+    """A folder for modules to preload; not below /tmp, which is every sandbox's own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="zygote-modules-") as folder:
+        os.chmod(folder, 0o755)
+        yield pathlib.Path(folder)
+
+
+def preloading(tmp_path, modules, name, text):
+    (modules / (name + ".py")).write_text(text)
+    options = ["-p", str(modules), "-e", "PYTHONPATH=" + str(modules), "-m", name]
+    return run(written(tmp_path, {"main.py": "import %s\nprint(%s.x)\n" % (name, name)}), *options, check=False)
+
+
+def test_module_from_a_folder(tmp_path, modules):
+    lines, done = preloading(tmp_path, modules, "mine", "x = 'preloaded'\nprint('loud')\n")
+    assert [what(line)["out"] for line in lines] == ["loud\npreloaded\n", "preloaded\n"], done.stderr
+
+
+@pytest.mark.parametrize("text", ["1 / 0", "import sys\nsys.exit('enough')", "x = ("])
+def test_module_that_fails_is_left_out(tmp_path, modules, text):
+    lines, done = preloading(tmp_path, modules, "fails", text)
+    assert "no module fails" in done.stderr
+    assert len(lines) == 2 and what(lines[0]) == what(lines[1]) and lines[0]["status"] != 0
+
+
+def test_module_that_starts_a_thread_is_refused(tmp_path, modules):
+    text = "import threading, time\nx = threading.Thread(target=time.sleep, args=(60,), daemon=True)\nx.start()\n"
+    lines, done = preloading(tmp_path, modules, "threaded", text)
+    assert done.returncode == 1 and not lines
+    assert "have started threads" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["import os\nos._exit(3)", "import os, signal\nos.kill(os.getpid(), 9)"])
+def test_module_that_ends_its_zygote(tmp_path, modules, text):
+    lines, done = preloading(tmp_path, modules, "ends", text)
+    assert done.returncode == 1 and not lines
+    assert "the zygote ended" in done.stderr
 
 
 def test_times_and_memory(tmp_path):
