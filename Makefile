@@ -15,13 +15,13 @@ hello: deps-build all ## install what is missing, build, run the first example
 	build/cloche trigger --request examples/hello_world.json
 
 check: deps-test ## install what the tests need, build, run all tests
-	python3 tests/check.py
+	/usr/bin/python3 tests/check.py
 
 asan: deps-test ## unit and product tests with ASan and UBSan in everything that is not inside a sandbox
 	[ -f build-asan/build.ninja ] || CC=gcc $(MESON) setup build-asan $(SAN)
 	ninja -C build-asan
 	$(MESON) test -C build-asan --print-errorlogs --suite unit --suite fuzz
-	CLOCHE_BIN=$(CURDIR)/build-asan/cloche python3 -B -m pytest -q -p no:cacheprovider tests/product -k 'contract or bad_input or exit'
+	CLOCHE_BIN=$(CURDIR)/build-asan/cloche /usr/bin/python3 -B -m pytest -q -p no:cacheprovider $(addprefix tests/product/test_,$(addsuffix .py,contract exit bad_input artifacts))
 
 fuzz: deps-test ## a minute of libFuzzer for each parser
 	[ -f build-fuzz/build.ninja ] || CC=clang $(MESON) setup build-fuzz $(SAN) -Dfuzz=true
@@ -32,7 +32,7 @@ lint: deps-test build-clang/build.ninja ## clang-tidy, clang's warnings, cppchec
 	tools/lint.sh
 
 bench: all ## what a run costs against plain python3, side by side
-	python3 bench/run.py
+	/usr/bin/python3 bench/run.py
 
 install: all ## DESTDIR= PREFIX=
 	$(MESON) configure build -Dprefix=$(PREFIX)

@@ -27,5 +27,5 @@ run cppcheck --enable=warning,portability,performance --std=c11 --library=gnu --
 run shellcheck $(git ls-files '*.sh') .ci/run
 # shellcheck disable=SC2046
 run codespell --quiet-level=3 --ignore-words tools/spelling-ignore.txt $(git ls-files '*.md' '*.scd' 'src/*.[ch]' 'include/*')
-run python3 tools/check_layers.py src
+run /usr/bin/python3 tools/check_layers.py src
 exit $bad

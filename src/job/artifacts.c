@@ -63,7 +63,10 @@ static int begin_frame(struct artifacts_reader *r)
 		return -EBADMSG;
 	}
 	r->name = malloc((size_t)f->name_len + 1);
-	return r->name ? 0 : -ENOMEM;
+	if (!r->name)
+		return -ENOMEM;
+	r->name[f->name_len] = '\0';
+	return 0;
 }
 
 /* A path that may be joined to a folder: relative, of plain components, no NUL. */
@@ -134,7 +137,7 @@ static int end_left_out(struct artifacts_reader *r)
 		a = NULL; /* not about the body just before it: one more entry */
 	if (!a && r->n_notes == COLLECT_NOTES)
 		return -EBADMSG;
-	reason = strndup(nul + 1, reason_len);
+	reason = strdup(nul + 1);
 	if (!reason)
 		return -ENOMEM;
 	if (a) {

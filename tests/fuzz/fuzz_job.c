@@ -63,6 +63,16 @@ static void check_job(const struct job *j, const struct job_rules *rules)
 	must(job_check(j, rules, &e) == 0);
 }
 
+/* strndup() of bytes without a NUL, which it may not be given under strict checks */
+static char *text_of(const char *data, size_t size)
+{
+	char *text = calloc(1, size + 1);
+
+	must(text != NULL);
+	memcpy(text, data, size);
+	return text;
+}
+
 static void add_artifacts(struct result *r, const struct job *j, const char *data, size_t size)
 {
 	r->artifacts = calloc(j->files.n + 1, sizeof(*r->artifacts));
@@ -70,12 +80,12 @@ static void add_artifacts(struct result *r, const struct job *j, const char *dat
 	for (size_t i = 0; i <= j->files.n; i++) {
 		struct artifact *a = &r->artifacts[r->n_artifacts++];
 
-		a->name = i < j->files.n ? strdup(j->files.items[i].name) : strndup(data, size);
+		a->name = i < j->files.n ? strdup(j->files.items[i].name) : text_of(data, size);
 		a->size = size;
 		if (i % 2)
-			a->left_out = strndup(data, size);
+			a->left_out = text_of(data, size);
 		else
-			a->body = (struct job_blob) { .data = strndup(data, size), .len = strnlen(data, size) };
+			a->body = (struct job_blob) { .data = text_of(data, size), .len = strnlen(data, size) };
 	}
 }
 
