@@ -105,7 +105,7 @@ def reseed():
 
 
 def dress(argv, environment, is_buffered):
-    """In a child, before its script: what the job brings along."""
+    """In a child, before its script: what the job brings along.  Once before there is one: without an environment."""
     sys.argv = argv[1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = argv
@@ -114,7 +114,7 @@ def dress(argv, environment, is_buffered):
         main.__file__ = argv[1]
         main.__loader__ = type(__loader__)("__main__", argv[1])
         sys.path_importer_cache.pop(__file__, None)
-    if environment != started_with:
+    if environment is not None and environment != started_with:
         set_environment(environment)
     if is_buffered:
         for name, fd, mode in ("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w"):

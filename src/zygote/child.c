@@ -103,7 +103,7 @@ PyObject *run_file(const char *path, PyObject *globals)
 }
 
 /* Run next to nothing, so that the pages that every script writes are ours already. */
-static void touch(void)
+static void touch(const struct server *s)
 {
 	static char text[] = "def f(n):\n    return n\nprint(end='')\n";
 	PyObject *globals = PyDict_New();
@@ -115,9 +115,11 @@ static void touch(void)
 	else if (file)
 		(void)fclose(file);
 	Py_XDECREF(v);
+	v = PyObject_CallFunction(s->dress, "[ss]OO", "", ZYGOTE_SCRIPT, Py_None, Py_False);
+	Py_XDECREF(v);
 	Py_XDECREF(globals);
 	PyErr_Clear();
-	(void)PyGC_Collect();
+	end_touch(s);
 }
 
 /* The bundle's strings of one kind: arguments as str, the environment as bytes. */
@@ -243,6 +245,6 @@ _Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, 
 	}
 	Py_DECREF(v);
 	if (f->is_touched)
-		touch();
+		touch(s);
 	park(s);
 }

@@ -281,6 +281,13 @@ static void clear_modules(const struct server *s, PyObject *modules)
 	(void)PyGC_Collect();
 }
 
+void end_touch(const struct server *s)
+{
+	flush_quietly();
+	(void)has_threads(s);
+	(void)PyGC_Collect();
+}
+
 _Noreturn void end_run(const struct server *s, PyObject *globals, PyObject *result)
 {
 	PyObject *modules = PySys_GetObject("modules");

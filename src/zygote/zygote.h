@@ -37,5 +37,8 @@ _Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, 
  */
 _Noreturn void end_run(const struct server *s, PyObject *globals, PyObject *result);
 
+/* end_touch() - what end_run() does at least, as far as it can be done before there was a script */
+void end_touch(const struct server *s);
+
 /* run_file() - like the interpreter's own reading of a script; @path exists.  Return: NULL with an exception set */
 PyObject *run_file(const char *path, PyObject *globals);
