@@ -51,6 +51,24 @@ int pump_start(struct work *w)
 	return r;
 }
 
+static void resume(struct work *w, struct pump *p, enum watch_kind kind);
+
+static void resume_all(struct work *w)
+{
+	w->is_channel_full = false;
+	resume(w, &w->helper, WATCH_HELPER_OUT);
+	resume(w, &w->out[0], WATCH_STDOUT);
+	resume(w, &w->out[1], WATCH_STDERR);
+}
+
+/* Nobody takes the bytes any more: what waited for room is let go, and the pipes are read to their ends. */
+static void lose_channel(struct work *w)
+{
+	w->is_channel_gone = true;
+	pump_watch(w);
+	resume_all(w);
+}
+
 int pump_send(struct work *w, const void *message, size_t len)
 {
 	ssize_t n;
@@ -64,7 +82,7 @@ int pump_send(struct work *w, const void *message, size_t len)
 		return 0;
 	if (errno == EAGAIN)
 		return -EAGAIN;
-	w->is_channel_gone = true;
+	lose_channel(w);
 	return 0;
 }
 
@@ -81,7 +99,7 @@ void pump_watch(struct work *w)
 	if (w->is_channel_gone)
 		watch_clear(w->s, &w->watch[WATCH_CHANNEL]);
 	else if (watch_set(w->s, &w->watch[WATCH_CHANNEL], w->channel, events) < 0)
-		w->is_channel_gone = true;
+		lose_channel(w);
 }
 
 /* Return: whether the message in @p is out of the way. */
@@ -168,14 +186,10 @@ static void take_input(struct work *w)
 
 void pump_channel(struct work *w, uint32_t events)
 {
-	if (events & EPOLLOUT) {
-		w->is_channel_full = false;
-		resume(w, &w->helper, WATCH_HELPER_OUT);
-		resume(w, &w->out[0], WATCH_STDOUT);
-		resume(w, &w->out[1], WATCH_STDERR);
-	}
+	if (events & EPOLLOUT)
+		resume_all(w);
 	if (events & (EPOLLHUP | EPOLLERR))
-		w->is_channel_gone = true;
+		lose_channel(w);
 	if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) {
 		w->is_shut = true;
 		work_event(w, EVENT_CANCEL);

@@ -122,6 +122,8 @@ static void start_helper(struct work *w, enum sandbox_role role, enum work_state
 	if (r == 0)
 		r = watch_set(w->s, &w->watch[WATCH_HELPER_OUT], w->helper.fd, EPOLLIN);
 	if (r < 0) {
+		watch_clear(w->s, &w->watch[WATCH_HELPER_OUT]);
+		fd_close(&w->helper.fd); /* nobody would see its end */
 		if (e.kind == ERR_NONE)
 			(void)err_set(&e, ERR_HOST, -r, "watch a helper");
 		work_fail(w, &e);

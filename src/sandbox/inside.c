@@ -144,10 +144,10 @@ static int step_limits(const struct inside *in)
 #ifndef __SANITIZE_ADDRESS__ /* its shadow would not fit */
 	if (in->address_space && limit(RLIMIT_AS, in->address_space) < 0)
 		return -1;
-#endif
 	/* address space that is only reserved counts too */
 	if (in->is_sampled && limit(RLIMIT_DATA, inside_data_bytes(s)) < 0)
 		return -1;
+#endif
 	return 0;
 }
 
