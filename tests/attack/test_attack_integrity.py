@@ -195,7 +195,7 @@ def under_terminal(words, env, timeout=20):
 def test_typing_control(folder):
     if open("/proc/sys/dev/tty/legacy_tiocsti", encoding="ascii").read().strip() != "1":
         from attack_support import skip
-        skip("this kernel has no TIOCSTI")
+        skip("needs: a kernel with TIOCSTI")
     path = os.path.join(folder, "t.py")
     with open(path, "w") as f:
         f.write(TYPE)

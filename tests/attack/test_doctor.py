@@ -85,7 +85,7 @@ def test_root_holds_in_full():
     status, walls, _ = doctor("root")
     less = [(w["name"], w["state"], w["detail"]) for w in walls.values() if w["state"] != "full"]
     if less and {n for n, _, _ in less} <= {"memory", "processes", "cpu"}:
-        skip("no control groups here: %s" % less)
+        skip("needs: control groups; here: %s" % less)
     assert status == 0 and not less, less
 
 
