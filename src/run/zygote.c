@@ -25,9 +25,9 @@
 #define PID_HIGH "1000" /* one more is the first that a new zygote can have */
 
 const char *const zygote_default_modules[] = {
-	"json",   "re",   "collections", "datetime", "random",      "math", "hashlib",  "itertools", "functools",
-	"string", "time", "dataclasses", "enum",     "typing",      "copy", "operator", "heapq",     "bisect",
-	"struct", "os",   "contextlib",  "textwrap", "statistics",  NULL,
+	"json",      "re",     "collections", "datetime",    "random",     "math",     "hashlib",    "itertools",
+	"functools", "string", "time",        "dataclasses", "enum",       "typing",   "copy",       "operator",
+	"heapq",     "bisect", "struct",      "os",          "contextlib", "textwrap", "statistics", NULL,
 };
 
 /* OpenSSL notices a fork by the process id: the first processes of a sandbox must never have the zygote's. */
@@ -192,7 +192,7 @@ static int start(struct outside *o, unsigned env, const struct zygote_plan *plan
 	if (pid < 0)
 		return err_set(e, ERR_HOST, errno, "start a zygote");
 	if (pid == 0)
-		start_interpreter(o, env, plan, (int[]){ nothing, out, theirs });
+		start_interpreter(o, env, plan, (int[]) { nothing, out, theirs });
 	z->pid = pid;
 	z->started_ns = clock_now_ns();
 	return send_setup(z, plan, e);
@@ -251,7 +251,7 @@ int zygote_hear(struct zygote *z, struct zygote_news *ret)
 		return take_ready(z, &m.ready, (size_t)n);
 	if (n != sizeof(m.forked) || m.word != ZYGOTE_FORKED)
 		return ZYGOTE_SAID_END;
-	*ret = (struct zygote_news){ .tag = m.forked.tag, .pid = m.forked.pid, .sys = m.forked.sys };
+	*ret = (struct zygote_news) { .tag = m.forked.tag, .pid = m.forked.pid, .sys = m.forked.sys };
 	return ZYGOTE_SAID_FORKED;
 }
 
@@ -285,11 +285,27 @@ static void fill_request(struct zygote_fork *f, const struct outside *o, const s
 	f->has_cgroup_ns = o->home->has_cgroup_ns;
 	f->has_landlock = o->home->has_landlock;
 	f->is_sampled = sandbox_is_sampled(s);
+	f->is_cgroup_v2 = s->cgroup.kind == CGROUP_V2;
 	f->cpu = s->cgroup.has & CGROUP_CPU ? -1 : (int)s->slot;
 	if (s->spec.cpu_ns) /* as sandbox_spawn() does for the main process */
 		f->cpu_seconds = (uint32_t)(s->spec.cpu_ns / NS_PER_SEC) + 2;
 }
 
+/* What the child joins: v1 by writing to each, v2 by being born there.  Return: how many */
+static size_t cgroup_fds(const struct cgroup *g, int fds[CGROUP_HIERARCHIES])
+{
+	size_t n = 0;
+
+	if (g->kind == CGROUP_V2)
+		fds[n++] = g->dir[0];
+	for (int i = 0; i < CGROUP_HIERARCHIES && g->kind == CGROUP_V1; i++) {
+		if (g->tasks[i] >= 0)
+			fds[n++] = g->tasks[i];
+	}
+	return n;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): its callers have each of these apart, and there is one of them */
 int zygote_ask(const struct outside *o, struct zygote *z, const struct sandbox *s, uint32_t tag, bool is_touched,
 	       const int fds[3], struct sandbox_child *ret, struct err *e)
 {
@@ -297,28 +313,19 @@ int zygote_ask(const struct outside *o, struct zygote *z, const struct sandbox *
 	int all[5 + CGROUP_HIERARCHIES] = { s->init_fd, fds[0], fds[1], fds[2], -1 };
 	auto_fd int ours = -1;
 	auto_fd int theirs = -1;
-	size_t n = 5;
 	int pair[2];
 	int r;
 
 	if (!z->is_ready)
 		return err_set(e, ERR_BUSY, EAGAIN, "the zygote is not ready");
-	fill_request(&f, o, s);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_set(e, ERR_HOST, errno, "make a socket pair");
 	ours = pair[0];
 	theirs = pair[1];
 	(void)fcntl(ours, F_SETFL, O_NONBLOCK);
 	all[4] = theirs;
-	if (s->cgroup.kind == CGROUP_V2) {
-		f.is_cgroup_v2 = 1;
-		all[n++] = s->cgroup.dir[0];
-	}
-	for (int i = 0; i < CGROUP_HIERARCHIES && s->cgroup.kind == CGROUP_V1; i++) {
-		if (s->cgroup.tasks[i] >= 0)
-			all[n++] = s->cgroup.tasks[i];
-	}
-	r = fd_send(z->sock, &f, sizeof(f), all, n);
+	fill_request(&f, o, s);
+	r = fd_send(z->sock, &f, sizeof(f), all, 5 + cgroup_fds(&s->cgroup, all + 5));
 	if (r < 0)
 		return err_set(e, r == -EAGAIN ? ERR_BUSY : ERR_HOST, -r, "ask a zygote for a process");
 	z->forks++;

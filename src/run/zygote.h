@@ -11,8 +11,8 @@
 #include "zygote/wire.h"
 
 /*
- * The supervisor's hold on its zygotes (zygote/wire.h): starting one, asking it for a parked process, giving that a job.
- * Nothing here waits: poll sock and pidfd, and a child's status.
+ * The supervisor's hold on its zygotes (zygote/wire.h): starting one, asking it for a parked process, giving that a
+ * job. Nothing here waits: poll sock and pidfd, and a child's status.
  */
 
 /* What every job imports soonest, and what costs a fork next to nothing. */
@@ -27,23 +27,26 @@ struct zygote_plan {
 
 struct zygote {
 	unsigned environment;
-	pid_t pid;    /* 0: gone (reaped) */
-	int pidfd;    /* owned; readable: it has ended */
-	int sock;     /* owned; readable: zygote_hear() */
-	int says;     /* owned, non-blocking; what it and its imports print */
+	pid_t pid; /* 0: gone (reaped) */
+	int pidfd; /* owned; readable: it has ended */
+	int sock;  /* owned; readable: zygote_hear() */
+	int says;  /* owned, non-blocking; what it and its imports print */
 	bool is_ready;
-	bool is_plain;           /* all its modules are the standard library's */
-	uint32_t version;        /* PY_VERSION_HEX */
-	uint64_t started_ns;     /* CLOCK_MONOTONIC */
-	uint64_t forks;          /* asked for */
-	unsigned n_failed;       /* the first so many of modules can't be imported */
-	char *modules;           /* owned; names beyond a bare interpreter's, each with one NUL */
+	bool is_plain;       /* all its modules are the standard library's */
+	uint32_t version;    /* PY_VERSION_HEX */
+	uint64_t started_ns; /* CLOCK_MONOTONIC */
+	uint64_t forks;      /* asked for */
+	unsigned n_failed;   /* the first so many of modules can't be imported */
+	char *modules;       /* owned; names beyond a bare interpreter's, each with one NUL */
 	size_t modules_len;
-	char **env;              /* owned; of the plan */
-	char *python;            /* owned; of the plan */
+	char **env;   /* owned; of the plan */
+	char *python; /* owned; of the plan */
 };
 
-#define ZYGOTE_EMPTY { .pidfd = -1, .sock = -1, .says = -1 }
+#define ZYGOTE_EMPTY                                                                                                   \
+	{                                                                                                              \
+		.pidfd = -1, .sock = -1, .says = -1                                                                    \
+	}
 
 /*
  * zygote_start() - a new interpreter in the files of environment @env; it will say ZYGOTE_SAID_READY
@@ -65,9 +68,9 @@ struct zygote_news {
 /*
  * zygote_hear() - one word of it, when sock is readable
  *
- * ZYGOTE_SAID_END: it is of no more use (z->says may tell why): zygote_stop() it.  Answers that are still due never come;
- * a child that was made for one has its job socket all the same, and is reaped by zygote_reap_strays().
- * Return: enum zygote_said.
+ * ZYGOTE_SAID_END: it is of no more use (z->says may tell why): zygote_stop() it.  Answers that are still due never
+ * come; a child that was made for one has its job socket all the same, and is reaped by zygote_reap_strays(). Return:
+ * enum zygote_said.
  */
 int zygote_hear(struct zygote *z, struct zygote_news *ret) MUST_CHECK;
 
@@ -91,7 +94,8 @@ int zygote_adopt(struct sandbox_child *c, pid_t pid, struct err *e) MUST_CHECK;
 /*
  * zygote_parked() - when a child's status is readable for the first time
  *
- * Return: 1 it is locked down and waits for zygote_go(), 0 nothing yet, -errno with @e (a failed step, or it has ended).
+ * Return: 1 it is locked down and waits for zygote_go(), 0 nothing yet, -errno with @e (a failed step, or it has
+ * ended).
  */
 int zygote_parked(struct sandbox_child *c, struct err *e) MUST_CHECK;
 

@@ -29,8 +29,8 @@ static bool ends(const char *text, size_t len, const char *with)
 /* Read once, when an interpreter or one of its libraries starts; afterwards nobody looks at it again. */
 static bool is_read_at_start(const struct zygote *z, const char *text)
 {
-	static const char *const prefixes[] = { "PYTHON",  "LD_",  "GLIBC_TUNABLES=", "MALLOC_", "LC_",
-						"LANG",    "TZ=",  "OPENSSL_",        "HOME=",   "MPL" };
+	static const char *const prefixes[] = { "PYTHON", "LD_", "GLIBC_TUNABLES=", "MALLOC_", "LC_",
+						"LANG",   "TZ=", "OPENSSL_",        "HOME=",   "MPL" };
 
 	if (starts(text, "PYTHON_CPU_COUNT=") && z->version < VERSION_CPU_COUNT)
 		return false;

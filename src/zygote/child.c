@@ -15,8 +15,8 @@
 #include "sandbox/inside.h"
 
 /* In every libpython and interpreter since Python 2, but not in the limited API: run_file() does without if need be. */
-PyAPI_FUNC(PyObject *)
-	PyRun_FileExFlags(FILE *, const char *, int, PyObject *, PyObject *, int, void *) __attribute__((weak));
+PyAPI_FUNC(PyObject *) PyRun_FileExFlags(FILE *, const char *, int, PyObject *, PyObject *, int, void *)
+	__attribute__((weak));
 
 static _Noreturn void fail_at(const struct step_fail *f)
 {
@@ -35,7 +35,9 @@ static _Noreturn void fail_with(const char *step, int sys)
 /* No allocation, no lock, no Python from here to the end of this function. */
 static void lock_down(const struct zygote_fork *f, const int *fds, size_t n_fds)
 {
-	struct home home = { .ids.count = f->n_ids, .has_cgroup_ns = f->has_cgroup_ns, .has_landlock = f->has_landlock };
+	struct home home = { .ids.count = f->n_ids,
+			     .has_cgroup_ns = f->has_cgroup_ns,
+			     .has_landlock = f->has_landlock };
 	struct cgroup cgroup = CGROUP_EMPTY;
 	struct inside in = {
 		.home = &home,
@@ -97,7 +99,7 @@ static PyObject *run_stream(FILE *file, const char *path, PyObject *globals)
 
 PyObject *run_file(const char *path, PyObject *globals)
 {
-	FILE *file = fopen(path, "rb");
+	FILE *file = fopen(path, "rbe");
 
 	return file ? run_stream(file, path, globals) : PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
 }
@@ -134,8 +136,8 @@ static PyObject *strings(const char *bundle, size_t len, uint32_t kind)
 
 		if (rec.kind != kind)
 			continue;
-		item = kind == SANDBOX_ARG ? PyUnicode_DecodeFSDefaultAndSize(rec.data, (Py_ssize_t)rec.len) :
-					     PyBytes_FromStringAndSize(rec.data, (Py_ssize_t)rec.len);
+		item = kind == SANDBOX_ARG ? PyUnicode_DecodeFSDefaultAndSize(rec.data, (Py_ssize_t)rec.len)
+					   : PyBytes_FromStringAndSize(rec.data, (Py_ssize_t)rec.len);
 		if (!item || PyList_Append(list, item) < 0)
 			Py_CLEAR(list);
 		Py_XDECREF(item);
@@ -185,7 +187,8 @@ static void dress(const struct server *s, const char *bundle, size_t len, bool i
 	Py_DECREF(v);
 	Py_DECREF(argv);
 	Py_DECREF(environment);
-	if (strcmp(path, ZYGOTE_SCRIPT) != 0) { /* an interpreter looks whether its script is an archive, and notes that */
+	if (strcmp(path, ZYGOTE_SCRIPT) !=
+	    0) { /* an interpreter looks whether its script is an archive, and notes that */
 		PyObject *name = PyUnicode_DecodeFSDefault(path);
 		PyObject *importer = name ? PyImport_GetImporter(name) : NULL;
 

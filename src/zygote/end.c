@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A script's end.  The interpreter's own way takes 3 to 10 ms, most of it for giving back what the kernel is about to take
- * anyway.  Here is what can be noticed of it, in the interpreter's order: the exception's text, threads joined, atexit,
- * streams flushed, destructors of what the script made, streams flushed again.  What was imported beforehand stays.
+ * A script's end.  The interpreter's own way takes 3 to 10 ms, most of it for giving back what the kernel is about to
+ * take anyway.  Here is what can be noticed of it, in the interpreter's order: the exception's text, threads joined,
+ * atexit, streams flushed, destructors of what the script made, streams flushed again.  What was imported beforehand
+ * stays.
  *
  * Where threads are still running, or a stream can't be flushed, the interpreter's own way is taken.
  */
@@ -61,7 +62,8 @@ static bool flush_streams(void)
 	return is_good;
 }
 
-/* What a SystemExit carries: in *@ret_code, owned.  Return: the status for a number or None; -1 for a text or what else */
+/* What a SystemExit carries: in *@ret_code, owned.  Return: the status for a number or None; -1 for a text or what else
+ */
 static long exit_number(PyObject *value, PyObject **ret_code)
 {
 	PyObject *code = value ? PyObject_GetAttrString(value, "code") : NULL;
@@ -79,7 +81,8 @@ static long exit_number(PyObject *value, PyObject **ret_code)
 	return number;
 }
 
-/* Return: the exit status.  The exception that is set is taken over; what is rare about it is left to the interpreter. */
+/* Return: the exit status.  The exception that is set is taken over; what is rare about it is left to the interpreter.
+ */
 static int exit_status(void)
 {
 	PyObject *stream = PySys_GetObject("stderr");
@@ -91,8 +94,8 @@ static int exit_status(void)
 	PyErr_NormalizeException(&type, &value, &traceback);
 	number = exit_number(value, &code);
 	(void)fflush(stdout);
-	if (number < 0 && code && (PyObject *)Py_TYPE(code) == (PyObject *)&PyUnicode_Type && stream && stream != Py_None &&
-	    PyFile_WriteObject(code, stream, Py_PRINT_RAW) == 0) {
+	if (number < 0 && code && (PyObject *)Py_TYPE(code) == (PyObject *)&PyUnicode_Type && stream &&
+	    stream != Py_None && PyFile_WriteObject(code, stream, Py_PRINT_RAW) == 0) {
 		PySys_WriteStderr("\n");
 		number = 1;
 	}
@@ -174,7 +177,8 @@ static bool has_threads(const struct server *s)
 static void clear_sys(void)
 {
 	static const char *const kept[] = { "path", "path_hooks", "path_importer_cache", "meta_path" };
-	static const char *const gone[] = { "argv", "ps1", "ps2", "last_type", "last_value", "last_traceback", "last_exc" };
+	static const char *const gone[] = { "argv",           "ps1",     "ps2", "last_type", "last_value",
+					    "last_traceback", "last_exc" };
 	static const char *const streams[][2] = { { "stdin", "__stdin__" },
 						  { "stdout", "__stdout__" },
 						  { "stderr", "__stderr__" } };
@@ -233,8 +237,8 @@ static PyObject *new_names(const struct server *s, PyObject *modules)
 
 /*
  * Empty sys.modules, as an interpreter does, without letting go of what is in it: each module's reference count is on
- * another page, and to get those pages took a third of a run.  Two dictionaries change their contents, whatever is in them.
- * Return: the dictionary that has them now; NULL: none, and nothing was done.
+ * another page, and to get those pages took a third of a run.  Two dictionaries change their contents, whatever is in
+ * them. Return: the dictionary that has them now; NULL: none, and nothing was done.
  */
 static PyObject *take_modules(const struct server *s, PyObject *modules)
 {
@@ -310,7 +314,8 @@ _Noreturn void end_run(const struct server *s, PyObject *globals, PyObject *resu
 		(void)PyGC_Collect();
 		clear_sys();
 		clear_modules(s, modules);
-		flush_quietly(); /* an interpreter's streams flush themselves when they are taken apart, and say nothing */
+		flush_quietly(); /* an interpreter's streams flush themselves when they are taken apart, and say nothing
+				  */
 	}
 	if (is_interrupted) { /* as a shell expects it of a program that was interrupted */
 		(void)signal(SIGINT, SIG_DFL);

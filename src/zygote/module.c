@@ -2,14 +2,14 @@
 /*
  * _cloche: the fork server's C half, an extension module for any CPython from 3.9 on.
  *
- * Theory of operation.  inside/zygote.py imports the environment's modules and calls serve(), which never returns.  From
+ * Theory of operation.  inside/zygote.py imports the environment's modules and calls serve(), which never returns. From
  * then on there is one thread, no Python frame, and a thread state without history, so that a script in a child finds
  * the whole recursion depth and nothing below its own first frame.
  *
- * A child is made by a raw clone3 with CLONE_PARENT: it is the supervisor's own child, whose waitid is the verdict.  The C
- * library does not know of it; what it keeps about its thread (thread id, list of robust mutexes) is put right by hand.
- * The order for each child: PyOS_BeforeFork, the sandbox's process namespace, clone3, lock-down (C alone: no allocation,
- * no lock, no Python), PyOS_AfterFork_Child, new random states, park.
+ * A child is made by a raw clone3 with CLONE_PARENT: it is the supervisor's own child, whose waitid is the verdict. The
+ * C library does not know of it; what it keeps about its thread (thread id, list of robust mutexes) is put right by
+ * hand. The order for each child: PyOS_BeforeFork, the sandbox's process namespace, clone3, lock-down (C alone: no
+ * allocation, no lock, no Python), PyOS_AfterFork_Child, new random states, park.
  */
 #include "zygote/zygote.h"
 
@@ -191,7 +191,8 @@ static PyObject *prepare(struct server *s)
 static PyObject *serve(PyObject *self, PyObject *args)
 {
 	struct server s = { .tasks = -1, .pid_ns = -1 };
-	struct zygote_modules ready = { .word = ZYGOTE_READY, .version = (uint32_t)PyLong_AsUnsignedLong(PySys_GetObject("hexversion")) };
+	struct zygote_modules ready = { .word = ZYGOTE_READY,
+					.version = (uint32_t)PyLong_AsUnsignedLong(PySys_GetObject("hexversion")) };
 	PyObject *modules = PySys_GetObject("modules");
 	const char *names;
 	Py_ssize_t len;
@@ -208,7 +209,8 @@ static PyObject *serve(PyObject *self, PyObject *args)
 	ready.n_failed = n_failed;
 	ready.is_plain = (uint8_t)is_plain;
 	s.kept = modules ? PyDict_Copy(modules) : NULL;
-	/* __main__ becomes the script's: it must have no other owner than sys.modules, so that it ends when it is dropped */
+	/* __main__ becomes the script's: it must have no other owner than sys.modules, so that it ends when it is
+	 * dropped */
 	if (!s.kept || PyDict_DelItemString(s.kept, "__main__") < 0 || !learn_size(&s) || !prepare(&s))
 		return NULL;
 	forget_history(ready.version);

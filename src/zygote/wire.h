@@ -11,22 +11,23 @@
  * A zygote is an environment's own interpreter, started once, that forks the processes in which scripts run.
  *
  *   supervisor -> zygote   ZYGOTE_SETUP once, with the names of the modules to import; then ZYGOTE_FORK, each with
- *                          descriptors: the sandbox's init (pidfd), 0, 1, 2, the child's end of its job socket, then the
- *                          control group (v1: each `tasks`; v2: the folder).  Its end: the zygote ends.
- *   zygote -> supervisor   ZYGOTE_READY once; then ZYGOTE_FORKED for each ZYGOTE_FORK, in their order
- *   child -> supervisor    on its job socket: struct zygote_parked, or struct step_fail and its end
- *   supervisor -> child    struct zygote_go with the job's bundle (a sealed memfd).  Then the child speaks as a cold one
- *                          does (sandbox/inside.h): end-of-file when the script begins, else a struct step_fail.
+ *                          descriptors: the sandbox's init (pidfd), 0, 1, 2, the child's end of its job socket, then
+ * the control group (v1: each `tasks`; v2: the folder).  Its end: the zygote ends. zygote -> supervisor   ZYGOTE_READY
+ * once; then ZYGOTE_FORKED for each ZYGOTE_FORK, in their order child -> supervisor    on its job socket: struct
+ * zygote_parked, or struct step_fail and its end supervisor -> child    struct zygote_go with the job's bundle (a
+ * sealed memfd).  Then the child speaks as a cold one does (sandbox/inside.h): end-of-file when the script begins, else
+ * a struct step_fail.
  */
-#define ZYGOTE_CONTROL   3     /* the zygote's end of its control socket */
-#define ZYGOTE_EXTENSION 4     /* the extension module, open, until it is loaded */
-#define ZYGOTE_NAMES     32768 /* bytes of module names, at most */
+#define ZYGOTE_CONTROL   3              /* the zygote's end of its control socket */
+#define ZYGOTE_EXTENSION 4              /* the extension module, open, until it is loaded */
+#define ZYGOTE_NAMES     32768          /* bytes of module names, at most */
 #define ZYGOTE_SCRIPT    "/tmp/main.py" /* where its own program is, in a mount namespace of its own */
-#define ZYGOTE_PID_MIN   300   /* OpenSSL tells a fork by its pid: no sandbox's first processes have such a one */
+#define ZYGOTE_PID_MIN   300 /* OpenSSL tells a fork by its pid: no sandbox's first processes have such a one */
 
 enum zygote_word { ZYGOTE_SETUP = 1, ZYGOTE_READY, ZYGOTE_FORK, ZYGOTE_FORKED };
 
-/* ZYGOTE_SETUP: names, each with one NUL.  ZYGOTE_READY: what is imported beyond a bare interpreter's, in the same form. */
+/* ZYGOTE_SETUP: names, each with one NUL.  ZYGOTE_READY: what is imported beyond a bare interpreter's, in the same
+ * form. */
 struct zygote_modules {
 	uint32_t word;
 	uint32_t version;  /* ZYGOTE_READY: PY_VERSION_HEX of the interpreter */

@@ -11,7 +11,8 @@
 
 #include "zygote/wire.h"
 
-/* Inside the extension module: module.c (the zygote), child.c (a fork up to its script), end.c (an interpreter's end). */
+/* Inside the extension module: module.c (the zygote), child.c (a fork up to its script), end.c (an interpreter's end).
+ */
 
 struct server {
 	int tasks;  /* owned; /proc/self/task */

@@ -47,8 +47,18 @@ struct bench {
 };
 
 static const char *environment[64] = {
-	"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp", "USER=sandbox", "LOGNAME=sandbox", "LANG=C.UTF-8", "LC_ALL=C.UTF-8",
-	"TZ=UTC", "MPLBACKEND=Agg", "PYTHON_CPU_COUNT=1", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "PYTHONUNBUFFERED=1",
+	"PATH=/usr/local/bin:/usr/bin:/bin",
+	"HOME=/tmp",
+	"USER=sandbox",
+	"LOGNAME=sandbox",
+	"LANG=C.UTF-8",
+	"LC_ALL=C.UTF-8",
+	"TZ=UTC",
+	"MPLBACKEND=Agg",
+	"PYTHON_CPU_COUNT=1",
+	"OMP_NUM_THREADS=1",
+	"OPENBLAS_NUM_THREADS=1",
+	"PYTHONUNBUFFERED=1",
 	NULL,
 };
 
@@ -338,8 +348,8 @@ static void run_one(struct bench *b, bool is_warm, const char *name, const char 
 	fd_close(&p.ours[0]);
 	drain(&p, out, c.pidfd);
 	finish(b, &box, &c, &p, &info, &usage);
-	(void)printf("{\"name\": \"%s\", \"mode\": \"%s\", \"code\": %d, \"status\": %d", name, is_warm ? "warm" : "cold", info.si_code,
-		     info.si_status);
+	(void)printf("{\"name\": \"%s\", \"mode\": \"%s\", \"code\": %d, \"status\": %d", name,
+		     is_warm ? "warm" : "cold", info.si_code, info.si_status);
 	say_hex("out", &out[0]);
 	say_hex("err", &out[1]);
 	(void)printf("}\n");
@@ -417,18 +427,21 @@ static void measure(struct bench *b, const char *name, const char *text, size_t 
 	}
 	for (int k = 0; k < 2; k++) {
 		qsort(took[k], times, sizeof(uint64_t), by_size);
-		(void)printf(", \"%s_us\": {\"min\": %.0f, \"p50\": %.0f, \"p99\": %.0f}", k ? "go_to_exit" : "ask_to_parked",
-			     (double)took[k][0] / 1e3, (double)took[k][times / 2] / 1e3, (double)took[k][times * 99 / 100] / 1e3);
+		(void)printf(", \"%s_us\": {\"min\": %.0f, \"p50\": %.0f, \"p99\": %.0f}",
+			     k ? "go_to_exit" : "ask_to_parked", (double)took[k][0] / 1e3,
+			     (double)took[k][times / 2] / 1e3, (double)took[k][times * 99 / 100] / 1e3);
 		free(took[k]);
 	}
-	(void)printf(", \"faults\": %ld, \"cpu_us\": %llu}\n", faults / (long)times, (unsigned long long)cpu_us / times);
+	(void)printf(", \"faults\": %ld, \"cpu_us\": %llu}\n", faults / (long)times,
+		     (unsigned long long)cpu_us / times);
 	(void)close(bundle);
 }
 
 static void start_zygote(struct bench *b, char *modules)
 {
-	struct zygote_plan plan = { .python = b->python, .env = environment, .modules = zygote_default_modules,
-				    .extension = EXTENSION_FD };
+	struct zygote_plan plan = {
+		.python = b->python, .env = environment, .modules = zygote_default_modules, .extension = EXTENSION_FD
+	};
 	const char *list[64];
 	struct zygote_news news;
 	struct err e = { 0 };
@@ -534,8 +547,11 @@ int main(int argc, char *argv[])
 		if (opt == 'p' && n_paths < ARRAY_LEN(paths))
 			paths[n_paths++] = optarg;
 		else if (opt == 'm' || opt == 'n' || opt == 'e')
-			config_add(&config, opt == 'm' ? CONFIG_MODULES : opt == 'n' ? CONFIG_TIMES : CONFIG_ENV, NULL, optarg,
-				   strlen(optarg));
+			config_add(&config,
+				   opt == 'm'   ? CONFIG_MODULES
+				   : opt == 'n' ? CONFIG_TIMES
+						: CONFIG_ENV,
+				   NULL, optarg, strlen(optarg));
 		else
 			return 2;
 	}

@@ -13,15 +13,19 @@
 #include "run/zygote.h"
 
 static char modules[] = "json\0json.decoder\0numpy.random\0re";
-static char *env[] = { (char *)(uintptr_t)"PATH=/bin", (char *)(uintptr_t)"HOME=/tmp", (char *)(uintptr_t)"TZ=UTC",
-		       (char *)(uintptr_t)"OMP_NUM_THREADS=1", (char *)(uintptr_t)"PYTHON_CPU_COUNT=1",
-		       (char *)(uintptr_t)"PYTHONUNBUFFERED=1", NULL };
+static char *env[] = { (char *)(uintptr_t) "PATH=/bin",
+		       (char *)(uintptr_t) "HOME=/tmp",
+		       (char *)(uintptr_t) "TZ=UTC",
+		       (char *)(uintptr_t) "OMP_NUM_THREADS=1",
+		       (char *)(uintptr_t) "PYTHON_CPU_COUNT=1",
+		       (char *)(uintptr_t) "PYTHONUNBUFFERED=1",
+		       NULL };
 
 static struct zygote zygote(void)
 {
 	struct zygote z = ZYGOTE_EMPTY;
 
-	z.python = (char *)(uintptr_t)"/usr/bin/python3";
+	z.python = (char *)(uintptr_t) "/usr/bin/python3";
 	z.env = env;
 	z.modules = modules;
 	z.modules_len = sizeof(modules);
@@ -89,39 +93,43 @@ static void refused(const struct change *c, const char *expect)
 static void test_plain(void **state)
 {
 	(void)state;
-	fits(&(struct change){ 0 }, false);
-	fits(&(struct change){ .without = "PYTHONUNBUFFERED=1" }, true);
-	fits(&(struct change){ .env = "MINE=1" }, false);
-	fits(&(struct change){ .without = "PATH=/bin", .env = "PATH=/usr/bin" }, false);
+	fits(&(struct change) { 0 }, false);
+	fits(&(struct change) { .without = "PYTHONUNBUFFERED=1" }, true);
+	fits(&(struct change) { .env = "MINE=1" }, false);
+	fits(&(struct change) { .without = "PATH=/bin", .env = "PATH=/usr/bin" }, false);
 }
 
 static void test_files(void **state)
 {
-	static const char *const good[] = { "other.py", "jsonx.py", "sub/json.py", "data.json", "numpyx/a.py", ".locals" };
+	static const char *const good[] = {
+		"other.py", "jsonx.py", "sub/json.py", "data.json", "numpyx/a.py", ".locals"
+	};
 	static const char *const bad[] = { "json.py", "json/a.py", "re.txt", "numpy/__init__.py", "numpy.py" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(good); i++)
-		fits(&(struct change){ .file = good[i] }, false);
+		fits(&(struct change) { .file = good[i] }, false);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-		refused(&(struct change){ .file = bad[i] }, "imported beforehand");
-	refused(&(struct change){ .file = ".local/lib/x.py" }, "when it starts");
-	refused(&(struct change){ .file = "main.pyc" }, ".pyc");
+		refused(&(struct change) { .file = bad[i] }, "imported beforehand");
+	refused(&(struct change) { .file = ".local/lib/x.py" }, "when it starts");
+	refused(&(struct change) { .file = "main.pyc" }, ".pyc");
 }
 
 static void test_variables(void **state)
 {
-	static const char *const bad[] = { "PYTHONHASHSEED=0", "LD_PRELOAD=x", "MALLOC_ARENA_MAX=1", "LC_TIME=C", "LANG=de",
-					   "GLIBC_TUNABLES=", "OPENSSL_CONF=x", "MPLBACKEND=svg" };
+	static const char *const bad[] = {
+		"PYTHONHASHSEED=0", "LD_PRELOAD=x",    "MALLOC_ARENA_MAX=1", "LC_TIME=C",
+		"LANG=de",          "GLIBC_TUNABLES=", "OPENSSL_CONF=x",     "MPLBACKEND=svg"
+	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-		refused(&(struct change){ .env = bad[i] }, "starts");
-	refused(&(struct change){ .without = "TZ=UTC", .env = "TZ=CET" }, "starts");
-	refused(&(struct change){ .without = "TZ=UTC" }, "lacks");
-	refused(&(struct change){ .without = "HOME=/tmp", .env = "HOME=/tmp/x" }, "starts");
-	refused(&(struct change){ .without = "PYTHONUNBUFFERED=1", .env = "PYTHONUNBUFFERED=0" }, "PYTHONUNBUFFERED");
-	refused(&(struct change){ .python = "/opt/python3" }, "another interpreter");
+		refused(&(struct change) { .env = bad[i] }, "starts");
+	refused(&(struct change) { .without = "TZ=UTC", .env = "TZ=CET" }, "starts");
+	refused(&(struct change) { .without = "TZ=UTC" }, "lacks");
+	refused(&(struct change) { .without = "HOME=/tmp", .env = "HOME=/tmp/x" }, "starts");
+	refused(&(struct change) { .without = "PYTHONUNBUFFERED=1", .env = "PYTHONUNBUFFERED=0" }, "PYTHONUNBUFFERED");
+	refused(&(struct change) { .python = "/opt/python3" }, "another interpreter");
 }
 
 /* Numbers of threads are read by libraries when they are loaded, the number of CPUs by Python from 3.13 on. */
