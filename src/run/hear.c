@@ -11,6 +11,7 @@
 #include "run/look.h"
 #include "run/pool.h"
 #include "run/work.h"
+#include "sandbox/probe.h"
 
 /*
  * The screen's words are kept for the decision; everything else of a helper goes to the channel.
@@ -120,6 +121,7 @@ static void status_said(struct work *w)
 		(void)err_set(&e, ERR_HOST, f.sys, "write the script and its files (they must fit in disk_bytes and disk_files)");
 	else
 		(void)err_set(&e, ERR_HOST, f.sys, "lock the sandbox down: step %s", f.step);
+	work_blame(w, probe_wall_of_step(f.step));
 	work_fail(w, &e);
 }
 
@@ -135,10 +137,12 @@ static void main_said(struct work *w)
 static void init_said(struct work *w)
 {
 	struct err e = { 0 };
-	int said = sandbox_hear(&w->box, &e);
+	char step[24] = "";
+	int said = sandbox_hear(&w->box, step, &e);
 
 	if (said < 0) {
 		watch_clear(w->s, &w->watch[WATCH_INIT_SOCK]);
+		work_blame(w, probe_wall_of_step(step));
 		work_fail(w, &e);
 	} else if (said == SANDBOX_SAID_READY) {
 		work_event(w, EVENT_READY);

@@ -174,29 +174,48 @@ static int send_cgroups(const struct cgroup_host *g, int go)
 	return fd_send(go, g, sizeof(*g), fds, n);
 }
 
-/* The child in the new namespaces; returns only on failure. */
+#define AGAIN 3 /* inner's exit status: not with this many ids */
+
+/*
+ * The child in the new namespaces; returns only on failure.
+ *
+ * Maps of several ids are written through a proc of our own: where none can be mounted, all is done again with one id.
+ */
 static int inner(const struct setup *s, struct state *st, int go, int self)
 {
+	int wall = probe_wall_of_step("capture");
 	struct err e = { 0 };
 	char word;
 	int r;
 
 	r = capture_all(s, &e);
+	if (e.kind == ERR_NOT_FOUND || e.kind == ERR_ACCESS)
+		return say_failed(&e); /* not a wall: a folder that was asked for */
 	if (r == 0 && read(go, &word, 1) != 1) /* the ids are mapped */
 		return 1;
-	if (r == 0)
-		r = home_become_root(&st->home.ids, &e);
-	if (r == 0)
-		r = outside_build(&st->home, &e);
-	if (r == 0)
-		r = take_cgroups(&st->home, go, &e);
 	if (r == 0) {
+		wall = probe_wall_of_step("ids-home");
+		r = home_become_root(&st->home.ids, &e);
+	}
+	if (r == 0) {
+		wall = probe_wall_of_step("root");
+		r = outside_build(&st->home, &e);
+	}
+	if (r == 0 && !st->home.has_proc && st->home.ids.count > 1)
+		return AGAIN;
+	if (r == 0) {
+		wall = -1;
+		r = take_cgroups(&st->home, go, &e);
+	}
+	if (r < 0) {
+		probe_failed(wall, st->reports, &e);
+	} else {
 		probe_home(&st->home, st->reports);
 		r = probe_demand(st->reports, s->require, s->allow, &e);
-		if (r < 0)
-			say_walls(st->reports);
 	}
-	if (r == 0)
+	if (r < 0)
+		say_walls(st->reports);
+	else
 		(void)home_exec(self, st, sizeof(*st), &e);
 	return say_failed(&e);
 }
@@ -231,7 +250,7 @@ static int help(pid_t pid, struct home *home, int go, struct err *e)
 	r = home_map(pid, &home->ids, e);
 	if (r == 0)
 		(void)fd_send(go, "m", 1, NULL, 0);
-	if (r == 0 && home->cgroup.kind != CGROUP_V2)
+	if (r == 0 && home->cgroup.kind == CGROUP_NONE)
 		r = cgroup_host_open(home->ids.uid, home->ids.gid, &home->cgroup, e);
 	if (r == 0)
 		(void)send_cgroups(&home->cgroup, go); /* a child that is gone has told why itself */
@@ -321,6 +340,10 @@ static int outer(void)
 		r = cgroup_host_open(st.home.ids.uid, st.home.ids.gid, &st.home.cgroup, &e);
 	if (r == 0)
 		r = outer_run(&s, &st, self, &e);
+	if (r == AGAIN) {
+		st.home.ids.count = 1;
+		r = outer_run(&s, &st, self, &e);
+	}
 	if (r < 0)
 		r = say_failed(&e);
 	cgroup_host_close(&st.home.cgroup);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What holds on this host, for doctor: what the set-up showed, and a sandbox in which everything is tried. */
 #include <errno.h>
-#include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "run/front.h"
 
 /* A sandbox like any other, but doctor's look runs in it instead of a script. */
-static int probe(struct supervisor *s, uint8_t *seen, size_t max, size_t *ret_n, struct err *e)
+static int probe(struct supervisor *s, uint8_t *seen, size_t max, size_t *ret_n, struct wire_outcome *o, struct err *e)
 {
 	struct wire_job m = {
 		.head = { .type = WIRE_PROBE },
@@ -49,19 +49,25 @@ static int probe(struct supervisor *s, uint8_t *seen, size_t max, size_t *ret_n,
 			memcpy(seen + *ret_n, in.data, (size_t)n);
 			*ret_n += (size_t)n;
 		} else if (in.head.type == WIRE_OUTCOME) {
-			struct wire_outcome o;
-
-			memcpy(&o, &in, sizeof(o));
-			if (o.cause == WIRE_CAUSE_FAILED)
-				*e = o.err;
-			return o.cause == WIRE_CAUSE_FAILED ? -EPROTO : 0;
+			memcpy(o, &in, sizeof(*o));
+			if (o->cause == WIRE_CAUSE_FAILED)
+				*e = o->err;
+			return o->cause == WIRE_CAUSE_FAILED ? -EPROTO : 0;
 		}
 	}
+}
+
+static void set(struct wall_report *w, const char *detail, const char *remedy)
+{
+	w->state = WALL_MISSING;
+	(void)snprintf(w->detail, sizeof(w->detail), "%.199s", detail);
+	(void)snprintf(w->remedy, sizeof(w->remedy), "%.319s", remedy);
 }
 
 int supervisor_walls(struct supervisor *s, struct wall_report *ret, size_t max, size_t *ret_n, struct err *e)
 {
 	uint8_t seen[WALL_REPORTS_MAX];
+	struct wire_outcome o = { .wall = -1 };
 	size_t n_seen = 0;
 	int r = 0;
 
@@ -72,15 +78,15 @@ int supervisor_walls(struct supervisor *s, struct wall_report *ret, size_t max, 
 		*e = s->err;
 		return -EPROTO;
 	}
-	r = probe(s, seen, sizeof(seen), &n_seen, e);
+	r = probe(s, seen, sizeof(seen), &n_seen, &o, e);
+	if (r < 0 && o.wall >= 0 && (size_t)o.wall < *ret_n)
+		set(&ret[o.wall], o.err.msg, o.remedy);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < *ret_n; i++) { /* what is seen from inside counts when it is worse */
 		if (i < n_seen && seen[i] <= (uint8_t)ret[i].state)
 			continue;
-		ret[i].state = WALL_MISSING;
-		(void)strncpy(ret[i].detail, "tried from inside: it does not hold", sizeof(ret[i].detail) - 1);
-		(void)strncpy(ret[i].remedy, "report this as a fault of cloche", sizeof(ret[i].remedy) - 1);
+		set(&ret[i], "tried from inside: it does not hold", "report this as a fault of cloche");
 	}
 	return 0;
 }

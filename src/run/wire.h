@@ -106,7 +106,10 @@ struct wire_outcome {
 	uint64_t oom_kills;
 	uint64_t processes_refused;
 	uint64_t output_bytes[2]; /* written by the script on 1 and 2 */
+	int32_t wall; /* WIRE_CAUSE_FAILED: the wall (its place in WIRE_WALLS) that could not be had; -1: none alone */
+	uint32_t pad_2;
 	struct err err;
+	char remedy[320]; /* for it */
 	char note[200]; /* for warnings: why a run went cold that need not; empty: nothing */
 };
 

@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "run/look.h"
 #include "run/pool.h"
+#include "sandbox/probe.h"
 
 int watch_set(struct supervise *s, struct watch *w, int fd, uint32_t events)
 {
@@ -129,6 +130,7 @@ static struct work *work_new(struct supervise *s, unsigned *ret_slot)
 		return NULL;
 	w->s = s;
 	w->is_channel_gone = true;
+	w->outcome.wall = -1;
 	w->box = (struct sandbox)SANDBOX_EMPTY;
 	w->child = (struct sandbox_child)SANDBOX_CHILD_EMPTY;
 	w->channel = w->input = w->script = w->clock = w->look = w->helper.fd = w->bundle_fd = -1;
@@ -178,8 +180,10 @@ static int work_start(struct work *w, unsigned slot, struct err *e)
 	if (w->clock < 0 || w->look < 0)
 		return err_set(e, ERR_HOST, errno, "make a timer");
 	r = sandbox_create(&s->outside, slot, w->job.environment, &w->job.spec, &w->box, e);
-	if (r < 0)
+	if (r < 0) {
+		work_blame(w, probe_namespaces(false)); /* whichever it is */
 		return r;
+	}
 	w->has_box = true;
 	r = watch_set(s, &w->watch[WATCH_INIT_SOCK], w->box.init_sock, EPOLLIN);
 	if (r == 0)
@@ -193,12 +197,20 @@ static int work_start(struct work *w, unsigned slot, struct err *e)
 	return 0;
 }
 
-/* An answer for a job that never became a run. */
-static void refuse(int channel, const struct err *e)
+void work_blame(struct work *w, int wall)
 {
-	struct wire_outcome o = { .head = { .type = WIRE_OUTCOME }, .cause = WIRE_CAUSE_FAILED, .err = *e };
+	w->outcome.wall = wall;
+	if (wall >= 0)
+		(void)snprintf(w->outcome.remedy, sizeof(w->outcome.remedy), "%s", probe_remedy((enum probe_wall)wall));
+}
 
-	(void)send(channel, &o, sizeof(o), MSG_NOSIGNAL | MSG_DONTWAIT);
+/* An answer for a job that never became a run. */
+static void refuse(int channel, struct wire_outcome *o, const struct err *e)
+{
+	o->head = (struct wire_head){ .type = WIRE_OUTCOME };
+	o->cause = WIRE_CAUSE_FAILED;
+	o->err = *e;
+	(void)send(channel, o, sizeof(*o), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* Warm or cold: what the caller asks for, what this host keeps ready, and what could be told apart (contract section 7). */
@@ -253,7 +265,7 @@ void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size
 	if (!w) {
 		(void)err_set(&e, ERR_BUSY, ENOMEM, "no room for another run");
 		if (n_fds > 0)
-			refuse(fds[0], &e);
+			refuse(fds[0], &(struct wire_outcome){ .wall = -1 }, &e);
 	} else {
 		w->job = *j;
 		w->is_probe = is_probe;
@@ -270,7 +282,7 @@ void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size
 		else if (e.kind == ERR_NONE)
 			r = work_start(w, slot, &e);
 		if (e.kind != ERR_NONE) {
-			refuse(w->channel, &e);
+			refuse(w->channel, &w->outcome, &e);
 			work_free(w);
 		} else if (!parked) {
 			pump_watch(w);

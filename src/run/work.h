@@ -98,6 +98,9 @@ struct work {
 /* work_event() - supervise.c: something happened to a run */
 void work_event(struct work *w, enum work_event ev);
 
+/* work_blame() - the wall that could not be had, if the run fails */
+void work_blame(struct work *w, int wall);
+
 /* work_fail() - our fault, or the host's: the run ends, nothing is claimed about the script */
 void work_fail(struct work *w, const struct err *e);
 

@@ -81,7 +81,7 @@ void home_ids(struct home_ids *ret)
 		return;
 	if (!range_take(uid_map, &uid) || !range_take(gid_map, &gid))
 		return;
-	*ret = (struct home_ids){ .uid = uid, .gid = gid, .count = HOME_IDS };
+	*ret = (struct home_ids){ .uid = uid, .gid = gid, .count = HOME_IDS, .is_given = 1 };
 }
 
 pid_t home_clone(const struct cgroup_host *cgroup, struct err *e)
@@ -119,7 +119,7 @@ int home_map(pid_t pid, const struct home_ids *ids, struct err *e)
 	char path[64];
 	int r;
 
-	if (ids->count == 1)
+	if (!ids->is_given)
 		return 0; /* it maps itself */
 	(void)snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
 	r = map_write(path, ids, ids->uid, e);
@@ -135,7 +135,7 @@ int home_become_root(const struct home_ids *ids, struct err *e)
 
 	if (step_is_failed_on_purpose("ids-home"))
 		return err_set(e, ERR_HOST, errno, "ids-home");
-	if (ids->count == 1) {
+	if (!ids->is_given) {
 		r = fd_write_at(AT_FDCWD, "/proc/self/setgroups", "deny");
 		if (r < 0)
 			return err_set(e, ERR_HOST, -r, "write /proc/self/setgroups");

@@ -16,10 +16,10 @@
  * writes its id maps and waits for its end.  The child ("inner") captures the allowed files, becomes root of the new
  * user namespace, builds the roots, and executes its own program again: only then does the kernel count its memory as the
  * new namespace's, so that the inits forked from it can be joined although they are not dumpable.  It is PID 1: when it
- * dies, everything below it dies.  No uid of the host's root is mapped.
+ * dies, everything below it dies. 
  *
  *   as root   0..HOME_IDS-1 maps to a range of host uids that nobody uses; every slot has two of them
- *   else      0 maps to the caller alone
+ *   else      0 maps to the caller alone (root without a proc to write maps through: to one id of such a range)
  */
 #define HOME_IDS         8192
 #define HOME_ENVS_MAX    32
@@ -30,7 +30,8 @@
 struct home_ids {
 	uid_t uid; /* the host id that is root inside */
 	gid_t gid;
-	uint32_t count; /* 1: the caller alone */
+	uint32_t count;    /* 1: this one alone */
+	uint32_t is_given; /* not the caller's own: the outer process writes the map */
 };
 
 /* home_ids() - which ids this process can give to its namespace: a range as root where one can be mapped, else its own */

@@ -125,7 +125,7 @@ int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct 
 	return 0;
 }
 
-int sandbox_hear(struct sandbox *s, struct err *e)
+int sandbox_hear(struct sandbox *s, char *ret_step, struct err *e)
 {
 	struct init_message m;
 	int fds[FD_MAX_PASSED];
@@ -152,6 +152,7 @@ int sandbox_hear(struct sandbox *s, struct err *e)
 	if (m.word == INIT_SWEPT)
 		return SANDBOX_SAID_SWEPT;
 	m.fail.step[sizeof(m.fail.step) - 1] = '\0';
+	memcpy(ret_step, m.fail.step, sizeof(m.fail.step));
 	return err_set(e, ERR_HOST, m.fail.sys, "build the sandbox: step %s", m.fail.step);
 }
 

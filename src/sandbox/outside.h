@@ -66,8 +66,13 @@ int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct 
 
 enum sandbox_said { SANDBOX_SAID_NOTHING, SANDBOX_SAID_READY, SANDBOX_SAID_SWEPT, SANDBOX_SAID_END };
 
-/* sandbox_hear() - one word of init, when init_sock is readable.  Return: enum sandbox_said, or -errno with @e (a failed step) */
-int sandbox_hear(struct sandbox *s, struct err *e) MUST_CHECK;
+/*
+ * sandbox_hear() - one word of init, when init_sock is readable
+ * @ret_step: 24 bytes; the name of the step that has failed
+ *
+ * Return: enum sandbox_said, or -errno with @e (a failed step).
+ */
+int sandbox_hear(struct sandbox *s, char *ret_step, struct err *e) MUST_CHECK;
 
 enum sandbox_role {
 	SANDBOX_MAIN,    /* the script: accounted, all limits */

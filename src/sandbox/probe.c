@@ -7,12 +7,13 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/utsname.h>
+#include <sys/wait.h>
 #include <linux/capability.h>
 
 #include "base/fd.h"
@@ -169,33 +170,111 @@ int probe_demand(const struct probe_report *reports, const char *const *require,
 	return 0;
 }
 
-void probe_why_no_home(int sys, struct probe_report *reports, struct err *e)
+#define USERNS_REMEDY                                                                                                  \
+	"allow user namespaces: kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0 or an "  \
+	"AppArmor profile for cloche; in Docker --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+#define SECCOMP_REMEDY \
+	"the container's own filter must let cloche's through: in Docker --security-opt seccomp=unconfined; Kubernetes seccompProfile: Unconfined"
+#define MOUNT_REMEDY "allow mounting in user namespaces: in Docker --security-opt apparmor=unconfined --security-opt seccomp=unconfined"
+
+static const char *const remedies[PROBE_WALLS] = {
+	[PROBE_USER] = USERNS_REMEDY,
+	[PROBE_OWN_UID] = "start cloche as root to give every sandbox uids of its own",
+	[PROBE_PID] = "raise user.max_pid_namespaces; in Docker --security-opt seccomp=unconfined",
+	[PROBE_MOUNT] = MOUNT_REMEDY,
+	[PROBE_NETWORK] = "raise user.max_net_namespaces; in Docker --security-opt seccomp=unconfined",
+	[PROBE_IPC] = "raise user.max_ipc_namespaces; in Docker --security-opt seccomp=unconfined",
+	[PROBE_UTS] = "raise user.max_uts_namespaces; in Docker --security-opt seccomp=unconfined",
+	[PROBE_CGROUP_NS] = "raise user.max_cgroup_namespaces; in Docker --security-opt seccomp=unconfined",
+	[PROBE_PROC] = "run the container with an unmasked /proc (Docker: --security-opt systempaths=unconfined; Kubernetes: "
+		       "procMount: Unmasked)",
+	[PROBE_CAPABILITIES] = SECCOMP_REMEDY,
+	[PROBE_NO_NEW_PRIVS] = SECCOMP_REMEDY,
+	[PROBE_SECCOMP] = SECCOMP_REMEDY,
+	[PROBE_LANDLOCK] = SECCOMP_REMEDY,
+	[PROBE_MEMORY] = "start cloche as root, or in a delegated control group: systemd-run --user --scope -p Delegate=yes",
+	[PROBE_PROCESSES] = "raise the caller's own RLIMIT_NPROC and RLIMIT_NOFILE",
+	[PROBE_CPU] = "start cloche as root, or in a delegated control group: systemd-run --user --scope -p Delegate=yes",
+	[PROBE_DISK] = MOUNT_REMEDY,
+};
+
+const char *probe_remedy(enum probe_wall wall)
+{
+	return remedies[wall];
+}
+
+int probe_wall_of_step(const char *step)
 {
 	static const struct {
-		const char *path;
+		const char *step;
 		enum probe_wall wall;
-	} quotas[] = {
-		{ "/proc/sys/user/max_user_namespaces", PROBE_USER }, { "/proc/sys/user/max_pid_namespaces", PROBE_PID },
-		{ "/proc/sys/user/max_mnt_namespaces", PROBE_MOUNT }, { "/proc/sys/user/max_net_namespaces", PROBE_NETWORK },
-		{ "/proc/sys/user/max_ipc_namespaces", PROBE_IPC },   { "/proc/sys/user/max_uts_namespaces", PROBE_UTS },
+	} known[] = {
+		{ "capture", PROBE_MOUNT },	     { "root", PROBE_MOUNT },	     { "ids-home", PROBE_USER },
+		{ "network", PROBE_NETWORK },	     { "init-maps", PROBE_USER },    { "init-quota", PROBE_USER },
+		{ "init-tie", PROBE_PID },	     { "init-tmp", PROBE_DISK },     { "init-shm", PROBE_DISK },
+		{ "init-cpus", PROBE_CPU },	     { "init-proc", PROBE_PROC },    { "init-hostname", PROBE_UTS },
+		{ "init-hide", PROBE_PID },	     { "cgroup", PROBE_MEMORY },     { "cgroup-open", PROBE_MEMORY },
+		{ "namespaces", PROBE_USER },	     { "cgroup-ns", PROBE_CGROUP_NS }, { "session", PROBE_PID },
+		{ "workdir", PROBE_MOUNT },	     { "ids", PROBE_USER },	     { "limits", PROBE_PROCESSES },
+		{ "affinity", PROBE_CPU },	     { "bounding", PROBE_CAPABILITIES },
+		{ "capabilities", PROBE_CAPABILITIES }, { "no_new_privs", PROBE_NO_NEW_PRIVS },
+		{ "landlock", PROBE_LANDLOCK },	     { "filters", PROBE_SECCOMP },
 	};
-	const char *remedy = "allow user namespaces: kernel.unprivileged_userns_clone=1, "
-			     "kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile for cloche; in Docker "
-			     "--security-opt seccomp=unconfined --security-opt apparmor=unconfined";
-	char text[32];
+
+	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+		if (strcmp(known[i].step, step) == 0)
+			return (int)known[i].wall;
+	}
+	return -1;
+}
+
+static bool can_clone(uint64_t flags)
+{
+	struct clone_args args = { .flags = flags, .exit_signal = SIGCHLD };
+	pid_t pid = sys_clone3(&args);
+
+	if (pid == 0)
+		_exit(0);
+	if (pid > 0)
+		(void)waitpid(pid, NULL, 0);
+	return pid > 0;
+}
+
+int probe_namespaces(bool is_outer)
+{
+	static const struct {
+		uint64_t flag;
+		enum probe_wall wall;
+	} all[] = {
+		{ CLONE_NEWUSER, PROBE_USER },	{ CLONE_NEWPID, PROBE_PID }, { CLONE_NEWNS, PROBE_MOUNT },
+		{ CLONE_NEWNET, PROBE_NETWORK }, { CLONE_NEWIPC, PROBE_IPC }, { CLONE_NEWUTS, PROBE_UTS },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+		if (!can_clone(all[i].flag | (is_outer ? (uint64_t)CLONE_NEWUSER : 0)))
+			return (int)all[i].wall;
+	}
+	return -1;
+}
+
+void probe_failed(int wall, struct probe_report *reports, struct err *e)
+{
+	char inner[sizeof(e->msg)];
 
 	for (int i = 0; i < PROBE_WALLS; i++)
 		tell(&reports[i], PROBE_MISSING, "not tried: the sandbox could not be built", "");
-	tell(&reports[PROBE_USER], PROBE_MISSING, strerror(sys), remedy);
-	for (size_t i = 0; i < ARRAY_LEN(quotas); i++) {
-		if (fd_read_at(AT_FDCWD, quotas[i].path, text, sizeof(text)) <= 0 || strcmp(text, "0\n") != 0)
-			continue;
-		(void)snprintf(reports[quotas[i].wall].detail, sizeof(reports[0].detail), "%s is 0", quotas[i].path + 10);
-		(void)snprintf(reports[quotas[i].wall].remedy, sizeof(reports[0].remedy), "write a larger number to %s",
-			       quotas[i].path);
-		(void)err_set(e, ERR_HOST, 0, "the %s wall can't be had here: %s; remedy: %s", walls[quotas[i].wall].name,
-			      reports[quotas[i].wall].detail, reports[quotas[i].wall].remedy);
+	if (wall < 0)
 		return;
-	}
-	(void)err_set(e, ERR_HOST, 0, "user namespaces can't be had here: %s; remedy: %s", strerror(sys), remedy);
+	tell(&reports[wall], PROBE_MISSING, e->msg, remedies[wall]);
+	memcpy(inner, e->msg, sizeof(inner));
+	(void)snprintf(e->msg, sizeof(e->msg), "the %s wall can't be had here: %.200s; remedy: %s", walls[wall].name, inner,
+		       remedies[wall]);
+}
+
+void probe_why_no_home(int sys, struct probe_report *reports, struct err *e)
+{
+	int wall = probe_namespaces(true);
+
+	(void)sys;
+	probe_failed(wall < 0 ? PROBE_USER : wall, reports, e);
 }

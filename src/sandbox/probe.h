@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,6 +61,23 @@ int probe_demand(const struct probe_report *reports, const char *const *require,
  * Writes one byte per wall (enum probe_state) on @out, nothing else.  Return: 0 or -errno.
  */
 int probe_inside(const struct home *home, int out);
+
+/* probe_wall_of_step() - which wall a failed step of the set-up or the lock-down belongs to; -1: none alone */
+int probe_wall_of_step(const char *step);
+
+/*
+ * probe_namespaces() - namespaces could not be made all at once: try each alone, in a process that ends at once
+ * @is_outer: with a user namespace, as an ordinary user must
+ *
+ * Return: the first that is refused, or -1.
+ */
+int probe_namespaces(bool is_outer);
+
+/* probe_failed() - nothing can run because of @wall (-1: none alone): fills every report; the remedy goes into @e too */
+void probe_failed(int wall, struct probe_report *reports, struct err *e);
+
+/* probe_remedy() - what helps when @wall can't be had */
+const char *probe_remedy(enum probe_wall wall);
 
 /* probe_why_no_home() - the supervisor's namespaces could not be made: say what is in the way, with the remedy */
 void probe_why_no_home(int sys, struct probe_report *reports, struct err *e);
