@@ -69,18 +69,6 @@ static bool wants_colour(void)
 	return isatty(STDOUT_FILENO) && !(no_colour && *no_colour) && term && strcmp(term, "dumb") != 0;
 }
 
-/* A remedy may be several lines: each stands under the one before. */
-static void print_lines(const char *label, const char *text)
-{
-	while (*text) {
-		size_t n = strcspn(text, "\n");
-
-		(void)printf("%27s%s%.*s\n", "", label, (int)n, text);
-		label = "        ";
-		text += n + (text[n] == '\n');
-	}
-}
-
 static void print_text(const struct report *r)
 {
 	bool is_coloured = wants_colour();
@@ -89,12 +77,9 @@ static void print_text(const struct report *r)
 		const struct wall_report *w = &r->walls[i];
 		const struct state_look *l = look(w);
 
-		(void)printf("%s%-8s%s %-17s %s\n", is_coloured ? l->colour : "", l->word, is_coloured ? "\033[0m" : "",
-			     w->name, w->what);
-		if (w->detail[0])
-			print_lines("", w->detail);
-		if (w->remedy[0])
-			print_lines("remedy: ", w->remedy);
+		(void)printf("%s%-8s%s %-13s %s: %s%s%s\n", is_coloured ? l->colour : "", l->word,
+			     is_coloured ? "\033[0m" : "", w->name, w->what, w->detail, w->remedy[0] ? "; remedy: " : "",
+			     w->remedy);
 	}
 	switch (exit_status(r)) {
 	case CLI_OK:
