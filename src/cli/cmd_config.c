@@ -71,6 +71,7 @@ static void print_server(const struct conf_server *v)
 	(void)puts("\n[server]");
 	if (v->max_running)
 		(void)printf("max_running = %u\n", v->max_running);
+	(void)printf("pool_min = %u\npool_max = %u\nzygote_max_runs = %u\n", v->pool_min, v->pool_max, v->zygote_max_runs);
 	(void)printf("queue_max = %u\ngrace = %s\n", v->queue_max, scaled_text(v->grace_ns, NS_PER_SEC, number, sizeof(number)));
 	if (v->group)
 		(void)printf("group = %s\n", v->group);

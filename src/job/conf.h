@@ -15,7 +15,8 @@
  *	                              preload = json re, mode = auto|warm|cold, and any of [limits]' NAME
  *	[screen]                      report = ctypes, os.system   reject = ...
  *	[protect]                     require = cgroup, landlock   allow_missing = ...
- *	[server]                      max_running = 4, queue_max = 128, grace = 10, group = NAME
+ *	[server]                      max_running = 4, queue_max = 128, grace = 10, group = NAME, pool_min = 2,
+ *	                              pool_max = 16, zygote_max_runs = 1000
  */
 struct conf_strings {
 	char **items; /* owned, each owned */
@@ -37,6 +38,9 @@ struct conf_server {
 	uint32_t max_running; /* runs at the same time; 0: the number of CPUs */
 	uint32_t queue_max;   /* requests that wait */
 	uint64_t grace_ns;    /* what runs get to end by themselves when the server stops */
+	uint32_t pool_min;    /* sandboxes kept ready for each environment, at least */
+	uint32_t pool_max;    /* ... and at most; 0: every run is cold */
+	uint32_t zygote_max_runs; /* until another interpreter takes its place */
 	char *group;          /* owned; who besides root may use root's socket; NULL: nobody */
 };
 

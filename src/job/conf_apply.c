@@ -326,26 +326,40 @@ static int put_group(char **group, const struct conf_setting *s, struct conf_fau
 	return 0;
 }
 
+/* What [server] counts. */
+static const struct {
+	const char *key;
+	size_t offset;
+	uint32_t min;
+	uint32_t max;
+} server_numbers[] = {
+	{ "max_running", offsetof(struct conf_server, max_running), 1, RUNNING_CEILING },
+	{ "queue_max", offsetof(struct conf_server, queue_max), 0, QUEUE_CEILING },
+	{ "pool_min", offsetof(struct conf_server, pool_min), 0, RUNNING_CEILING },
+	{ "pool_max", offsetof(struct conf_server, pool_max), 0, RUNNING_CEILING },
+	{ "zygote_max_runs", offsetof(struct conf_server, zygote_max_runs), 1, 1000000 },
+};
+
 static int apply_server(struct conf_server *v, const struct conf_setting *s, struct conf_fault *f)
 {
-	static const char *const known[] = { "max_running", "queue_max", "grace", "group" };
-	bool is_queue = strcmp(s->key, "queue_max") == 0;
+	static const char *const known[] = { "max_running", "queue_max",	   "grace", "group",
+					     "pool_min",    "pool_max", "zygote_max_runs" };
 	uint64_t number = 0;
 
 	if (strcmp(s->key, "grace") == 0)
 		return put_time(&v->grace_ns, s, f);
 	if (strcmp(s->key, "group") == 0)
 		return put_group(&v->group, s, f);
-	if (!is_queue && strcmp(s->key, "max_running") != 0)
-		return unknown(s, f, known, ARRAY_LEN(known));
-	if (parse_u64(s->value, is_queue ? 0 : 1, is_queue ? QUEUE_CEILING : RUNNING_CEILING, &number) < 0)
-		return not_allowed(s, f, "a whole number, at least %d, at most %d", is_queue ? 0 : 1,
-				   is_queue ? QUEUE_CEILING : RUNNING_CEILING);
-	if (is_queue)
-		v->queue_max = (uint32_t)number;
-	else
-		v->max_running = (uint32_t)number;
-	return 0;
+	for (size_t i = 0; i < ARRAY_LEN(server_numbers); i++) {
+		if (strcmp(s->key, server_numbers[i].key) != 0)
+			continue;
+		if (parse_u64(s->value, server_numbers[i].min, server_numbers[i].max, &number) < 0)
+			return not_allowed(s, f, "a whole number, at least %u, at most %u", server_numbers[i].min,
+					   server_numbers[i].max);
+		*(uint32_t *)(void *)((char *)v + server_numbers[i].offset) = (uint32_t)number;
+		return 0;
+	}
+	return unknown(s, f, known, ARRAY_LEN(known));
 }
 
 int conf_apply(struct conf *c, const struct conf_setting *s, struct conf_fault *f)

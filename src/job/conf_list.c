@@ -155,7 +155,7 @@ int conf_init(struct conf *c)
 {
 	struct conf_environment *ignored;
 
-	*c = (struct conf) { .server = { .queue_max = QUEUE_MAX, .grace_ns = GRACE_NS } };
+	*c = (struct conf) { .server = { .queue_max = QUEUE_MAX, .grace_ns = GRACE_NS, .pool_min = 2, .pool_max = 16, .zygote_max_runs = 1000 } };
 	job_rules_init(&c->rules);
 	if (conf_environment_get(c, "default", &ignored) < 0 || conf_refresh(c) < 0) {
 		conf_done(c);

@@ -198,10 +198,11 @@ static void make_box(struct bench *b, unsigned slot, struct sandbox *box)
 	if (sandbox_create(&b->o, slot, 0, &spec, box, &e) < 0)
 		die(&e);
 	while (!box->is_ready) {
+		char step[24] = "";
 		int said;
 
 		wait_readable(box->init_sock);
-		said = sandbox_hear(box, &e);
+		said = sandbox_hear(box, step, &e);
 		if (said < 0 || said == SANDBOX_SAID_END)
 			die(&e);
 	}
