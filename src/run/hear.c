@@ -42,10 +42,16 @@ static void child_ended(struct work *w)
 	struct rusage usage;
 	siginfo_t info;
 
-	if (sandbox_reap(&w->child, &info, &usage) != 1)
-		return;
+	/* before they are closed: a process that was just cloned has copies of them, and what is watched lives as long */
 	watch_clear(w->s, &w->watch[WATCH_MAIN]);
 	watch_clear(w->s, &w->watch[WATCH_STATUS]);
+	if (sandbox_reap(&w->child, &info, &usage) != 1) { /* it is said to have ended */
+		struct err e = { 0 };
+
+		(void)err_set(&e, ERR_BUG, 0, "a process that ended can't be reaped");
+		work_fail(w, &e);
+		return;
+	}
 	while (w->state == WORK_SCREENING && w->helper.fd >= 0 && helper_said(w)) /* its last words */
 		;
 	w->is_parked = false;
