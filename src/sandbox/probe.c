@@ -94,10 +94,10 @@ void probe_home(const struct home *home, struct probe_report *ret)
 		tell(&ret[i], PROBE_FULL, "in force", "");
 	if (home->ids.count == 1)
 		tell(&ret[PROBE_OWN_UID], PROBE_WEAK, "the sandboxes have the caller's own uid outside; namespaces keep them apart",
-		     "start cloche as root to give every sandbox uids of its own");
+		     probe_remedy(PROBE_OWN_UID));
 	if (!home->has_proc)
 		tell(&ret[PROBE_PROC], PROBE_WEAK, "no /proc at all: this container's /proc is masked, and the kernel refuses a fresh one",
-		     "run the container with an unmasked /proc (Docker: --security-opt systempaths=unconfined; Kubernetes: procMount: Unmasked)");
+		     probe_remedy(PROBE_PROC));
 	if (!home->has_cgroup_ns)
 		tell(&ret[PROBE_CGROUP_NS], PROBE_MISSING, "the kernel gives no cgroup namespace",
 		     "use a kernel with CONFIG_CGROUPS, and user.max_cgroup_namespaces above 0");
@@ -175,6 +175,9 @@ int probe_demand(const struct probe_report *reports, const char *const *require,
 	"AppArmor profile for cloche; in Docker --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
 #define SECCOMP_REMEDY \
 	"the container's own filter must let cloche's through: in Docker --security-opt seccomp=unconfined; Kubernetes seccompProfile: Unconfined"
+#define PROC_REMEDY                                                                                                \
+	"run the container with an unmasked /proc (Docker: --security-opt systempaths=unconfined; Kubernetes: procMount: " \
+	"Unmasked)"
 #define MOUNT_REMEDY "allow mounting in user namespaces: in Docker --security-opt apparmor=unconfined --security-opt seccomp=unconfined"
 
 static const char *const remedies[PROBE_WALLS] = {
@@ -186,8 +189,7 @@ static const char *const remedies[PROBE_WALLS] = {
 	[PROBE_IPC] = "raise user.max_ipc_namespaces; in Docker --security-opt seccomp=unconfined",
 	[PROBE_UTS] = "raise user.max_uts_namespaces; in Docker --security-opt seccomp=unconfined",
 	[PROBE_CGROUP_NS] = "raise user.max_cgroup_namespaces; in Docker --security-opt seccomp=unconfined",
-	[PROBE_PROC] = "run the container with an unmasked /proc (Docker: --security-opt systempaths=unconfined; Kubernetes: "
-		       "procMount: Unmasked)",
+	[PROBE_PROC] = PROC_REMEDY,
 	[PROBE_CAPABILITIES] = SECCOMP_REMEDY,
 	[PROBE_NO_NEW_PRIVS] = SECCOMP_REMEDY,
 	[PROBE_SECCOMP] = SECCOMP_REMEDY,
