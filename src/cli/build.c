@@ -117,7 +117,7 @@ static int add_file(struct build *b, const char *value)
 	auto_free char *path = strdup(value);
 	auto_free char *data = NULL;
 	const char *name = strrchr(value, '/') ? strrchr(value, '/') + 1 : value;
-	char *colon = strrchr(value, ':') ? path + (strrchr(value, ':') - value) : NULL;
+	char *colon = path ? strrchr(path, ':') : NULL;
 	auto_fd int fd = open(value, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	size_t len = 0;
 	int r;

@@ -94,7 +94,7 @@ const char *scaled_text(uint64_t value, uint64_t scale, char *buf, size_t size)
 	size_t n = 0;
 	uint64_t rest = value % scale;
 
-	for (uint64_t place = scale / 10; rest > 0 && n < sizeof(digits) - 1; place /= 10) {
+	for (uint64_t place = scale / 10; place > 0 && rest > 0 && n < sizeof(digits) - 1; place /= 10) {
 		digits[n++] = (char)('0' + rest / place);
 		rest %= place;
 	}

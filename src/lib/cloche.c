@@ -115,7 +115,7 @@ int cloche_run(struct cloche *c, const char *request, size_t len, const struct c
 	struct run_hooks own = { 0 };
 	struct job_error je = { 0 };
 	struct err e = { 0 };
-	struct run *run;
+	struct run *run = NULL;
 	struct job job;
 	int r;
 
@@ -134,7 +134,7 @@ int cloche_run(struct cloche *c, const char *request, size_t len, const struct c
 	}
 	if (r == 0)
 		r = run_start(c->supervisor, &job, false, hooks ? &own : NULL, &run, &e);
-	r = r < 0 ? fail_with(ret_e, &e) : finish(c, run, ret_result, ret_e);
+	r = r < 0 || !run ? fail_with(ret_e, &e) : finish(c, run, ret_result, ret_e);
 	job_done(&job);
 	return r;
 }

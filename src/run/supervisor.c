@@ -306,7 +306,7 @@ static int open_extension(int self)
 	slash = strrchr(path, '/');
 	if (!slash || (size_t)(slash - path) + sizeof("/_cloche.abi3.so") > sizeof(path))
 		return -1;
-	(void)strcpy(slash, "/_cloche.abi3.so");
+	memcpy(slash, "/_cloche.abi3.so", sizeof("/_cloche.abi3.so"));
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 

@@ -31,6 +31,13 @@ static const struct {
 
 static const char *const delegated[] = { "tasks", "cgroup.procs", NULL };
 
+/* Our folder in each hierarchy: what it is called and whose it is. */
+struct top {
+	const char *name;
+	uid_t uid;
+	gid_t gid;
+};
+
 /* Where a controller could not be had. */
 struct missing {
 	int why; /* negative errno; 0: it is there */
@@ -38,14 +45,14 @@ struct missing {
 };
 
 /* Make our folder below @parent in the first free place of @h, unless a controller mounted together with it did. */
-static int make_folder(struct cgroup_host *h, const char *parent, const char *name, uid_t uid, gid_t gid)
+static int make_folder(struct cgroup_host *h, const char *parent, const struct top *top)
 {
 	char path[CGROUP_PATH];
 	unsigned i;
 	int n;
 	int dir;
 
-	n = snprintf(path, sizeof(path), "%s/%s", parent, name);
+	n = snprintf(path, sizeof(path), "%s/%s", parent, top->name);
 	if (n < 0 || (size_t)n >= sizeof(path))
 		return -ENAMETOOLONG;
 	for (i = 0; i < CGROUP_HIERARCHIES && h->dir[i] >= 0; i++)
@@ -53,7 +60,7 @@ static int make_folder(struct cgroup_host *h, const char *parent, const char *na
 			return (int)i;
 	if (i == CGROUP_HIERARCHIES)
 		return -ENOSPC;
-	dir = cgroup_make_top(parent, name, uid, gid, delegated);
+	dir = cgroup_make_top(parent, top->name, top->uid, top->gid, delegated);
 	if (dir < 0)
 		return dir;
 	h->dir[i] = dir;
@@ -61,15 +68,14 @@ static int make_folder(struct cgroup_host *h, const char *parent, const char *na
 	return (int)i;
 }
 
-static int prepare(struct cgroup_host *h, const struct cgroup_texts *t, unsigned c, const char *name, uid_t uid,
-		   gid_t gid, char *ret_path)
+static int prepare(struct cgroup_host *h, const struct cgroup_texts *t, unsigned c, const struct top *top, char *ret_path)
 {
 	int r = cgroup_find(t, controllers[c].name, ret_path);
 	int i;
 
 	if (r < 0)
 		return r;
-	i = make_folder(h, ret_path, name, uid, gid);
+	i = make_folder(h, ret_path, top);
 	if (i < 0)
 		return i;
 	for (unsigned k = 0; k < ARRAY_LEN(controllers[c].needs); k++)
@@ -112,11 +118,12 @@ static void say_missing(struct cgroup_host *h, struct missing *m, unsigned first
 
 void cgroup_v1_host(struct cgroup_host *h, const struct cgroup_texts *t, const char *name, uid_t uid, gid_t gid)
 {
+	struct top top = { .name = name, .uid = uid, .gid = gid };
 	struct missing m[N_CONTROLLERS] = { 0 };
 	int memory;
 
 	for (unsigned c = 0; c < N_CONTROLLERS; c++)
-		m[c].why = prepare(h, t, c, name, uid, gid, m[c].path);
+		m[c].why = prepare(h, t, c, &top, m[c].path);
 	for (unsigned c = 0; c < N_CONTROLLERS; c++)
 		if (m[c].why < 0)
 			say_missing(h, m, c);

@@ -170,34 +170,34 @@ int probe_demand(const struct probe_report *reports, const char *const *require,
 	return 0;
 }
 
-#define USERNS_REMEDY                                                                                                  \
-	"allow user namespaces: kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0 or an "  \
-	"AppArmor profile for cloche; in Docker --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
-#define SECCOMP_REMEDY \
-	"the container's own filter must let cloche's through: in Docker --security-opt seccomp=unconfined; Kubernetes seccompProfile: Unconfined"
-#define PROC_REMEDY                                                                                                \
-	"run the container with an unmasked /proc (Docker: --security-opt systempaths=unconfined; Kubernetes: procMount: " \
-	"Unmasked)"
-#define MOUNT_REMEDY "allow mounting in user namespaces: in Docker --security-opt apparmor=unconfined --security-opt seccomp=unconfined"
+static const char userns_remedy[] =
+	"allow user namespaces: kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0 or an "
+	"AppArmor profile for cloche; in Docker --security-opt seccomp=unconfined --security-opt apparmor=unconfined";
+static const char seccomp_remedy[] = "the container's own filter must let cloche's through: in Docker --security-opt "
+				     "seccomp=unconfined; Kubernetes seccompProfile: Unconfined";
+static const char mount_remedy[] = "allow mounting in user namespaces: in Docker --security-opt apparmor=unconfined "
+				   "--security-opt seccomp=unconfined";
+static const char proc_remedy[] = "run the container with an unmasked /proc (Docker: --security-opt systempaths=unconfined; "
+				  "Kubernetes: procMount: Unmasked)";
 
 static const char *const remedies[PROBE_WALLS] = {
-	[PROBE_USER] = USERNS_REMEDY,
+	[PROBE_USER] = userns_remedy,
 	[PROBE_OWN_UID] = "start cloche as root to give every sandbox uids of its own",
 	[PROBE_PID] = "raise user.max_pid_namespaces; in Docker --security-opt seccomp=unconfined",
-	[PROBE_MOUNT] = MOUNT_REMEDY,
+	[PROBE_MOUNT] = mount_remedy,
 	[PROBE_NETWORK] = "raise user.max_net_namespaces; in Docker --security-opt seccomp=unconfined",
 	[PROBE_IPC] = "raise user.max_ipc_namespaces; in Docker --security-opt seccomp=unconfined",
 	[PROBE_UTS] = "raise user.max_uts_namespaces; in Docker --security-opt seccomp=unconfined",
 	[PROBE_CGROUP_NS] = "raise user.max_cgroup_namespaces; in Docker --security-opt seccomp=unconfined",
-	[PROBE_PROC] = PROC_REMEDY,
-	[PROBE_CAPABILITIES] = SECCOMP_REMEDY,
-	[PROBE_NO_NEW_PRIVS] = SECCOMP_REMEDY,
-	[PROBE_SECCOMP] = SECCOMP_REMEDY,
-	[PROBE_LANDLOCK] = SECCOMP_REMEDY,
+	[PROBE_PROC] = proc_remedy,
+	[PROBE_CAPABILITIES] = seccomp_remedy,
+	[PROBE_NO_NEW_PRIVS] = seccomp_remedy,
+	[PROBE_SECCOMP] = seccomp_remedy,
+	[PROBE_LANDLOCK] = seccomp_remedy,
 	[PROBE_MEMORY] = "start cloche as root, or in a delegated control group: systemd-run --user --scope -p Delegate=yes",
 	[PROBE_PROCESSES] = "raise the caller's own RLIMIT_NPROC and RLIMIT_NOFILE",
 	[PROBE_CPU] = "start cloche as root, or in a delegated control group: systemd-run --user --scope -p Delegate=yes",
-	[PROBE_DISK] = MOUNT_REMEDY,
+	[PROBE_DISK] = mount_remedy,
 };
 
 const char *probe_remedy(enum probe_wall wall)
