@@ -25,7 +25,7 @@ static bool helper_said(struct work *w)
 		pump_output(w, &w->helper, &w->watch[WATCH_HELPER_OUT]);
 		return false;
 	}
-	n = read(w->helper.fd, w->findings + w->findings_len, sizeof(w->findings) - 1 - w->findings_len);
+	n = read(w->helper.fd, w->findings + w->findings_len, FINDINGS_MAX - 1 - w->findings_len);
 	if (n < 0)
 		return false;
 	w->findings_len += (size_t)n;
@@ -175,8 +175,11 @@ static void init_ended(struct work *w)
 void supervise_event(struct supervise *s, struct watch *watch, uint32_t events)
 {
 	struct work *w = watch->work;
-	uint64_t ticks;
 
+	if (watch->kind == WATCH_CLOCK) {
+		due_now(s);
+		return;
+	}
 	if (w->is_done || watch->fd < 0)
 		return;
 	switch (watch->kind) {
@@ -207,23 +210,16 @@ void supervise_event(struct supervise *s, struct watch *watch, uint32_t events)
 	case WATCH_HELPER_OUT:
 		(void)helper_said(w);
 		break;
-	case WATCH_CLOCK:
-		if (read(w->clock, &ticks, sizeof(ticks)) == sizeof(ticks))
-			work_event(w, EVENT_DEADLINE);
-		break;
-	case WATCH_LOOK:
-		look_again(w);
-		break;
 	case WATCH_OOM:
 		look_oom(w);
 		break;
 	case WATCH_CONTROL:
 	case WATCH_LIFE:
 	case WATCH_MAX:
+	case WATCH_CLOCK:
 	case WATCH_ZYGOTE:
 	case WATCH_TICK:
 		break;
 	}
 	work_finish(w);
-	(void)s;
 }

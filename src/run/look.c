@@ -2,6 +2,7 @@
 #include "run/look.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -17,17 +18,70 @@ uint64_t look_usage_ns(const struct rusage *u)
 	       (uint64_t)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) * 1000;
 }
 
-static int arm(struct work *w, uint64_t ns)
+/* One for all works: nearly every deadline is given up before it comes, and to set a timer is a system call. */
+static int make_clock(struct supervise *s)
 {
-	struct itimerspec t = { .it_value = { .tv_sec = (time_t)(ns / NS_PER_SEC), .tv_nsec = (long)(ns % NS_PER_SEC) } };
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 
-	if (timerfd_settime(w->look, 0, &t, NULL) < 0)
-		return -errno;
-	return watch_set(w->s, &w->watch[WATCH_LOOK], w->look, EPOLLIN);
+	s->clock = calloc(1, sizeof(*s->clock));
+	if (fd < 0 || !s->clock)
+		return -1;
+	*s->clock = (struct watch){ .kind = WATCH_CLOCK, .fd = -1 };
+	return watch_set(s, s->clock, fd, EPOLLIN);
+}
+
+int due_prepare(struct supervise *s)
+{
+	return s->clock || make_clock(s) == 0 ? 0 : -ENOMEM;
+}
+
+void due_by(struct supervise *s, uint64_t when_ns)
+{
+	struct itimerspec t = { .it_value = { .tv_sec = (time_t)(when_ns / NS_PER_SEC),
+					      .tv_nsec = (long)(when_ns % NS_PER_SEC) } };
+
+	if (when_ns == 0 || (s->clock_ns && s->clock_ns <= when_ns))
+		return;
+	s->clock_ns = when_ns;
+	(void)timerfd_settime(s->clock->fd, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+static void look_again(struct work *w);
+
+void due_now(struct supervise *s)
+{
+	uint64_t next = 0;
+	uint64_t ticks;
+	uint64_t now;
+
+	(void)!read(s->clock->fd, &ticks, sizeof(ticks));
+	now = clock_now_ns();
+	s->clock_ns = 0;
+	for (unsigned i = 0; i < s->n_slots; i++) {
+		struct work *w = s->works[i];
+
+		if (!w || w->is_done)
+			continue;
+		if (w->look_ns && w->look_ns <= now) {
+			w->look_ns = 0;
+			look_again(w);
+			work_finish(w);
+		}
+		if (w->deadline_ns && w->deadline_ns <= now && !w->is_done) {
+			w->deadline_ns = 0;
+			work_event(w, EVENT_DEADLINE);
+			work_finish(w);
+		}
+		if (w->deadline_ns && (next == 0 || w->deadline_ns < next))
+			next = w->deadline_ns;
+		if (w->look_ns && (next == 0 || w->look_ns < next))
+			next = w->look_ns;
+	}
+	due_by(s, next);
 }
 
 /* The next look: what is left of the CPU time can't be used up sooner than all allowed CPUs could do it. */
-static int arm_next(struct work *w, uint64_t used_ns)
+static void arm_next(struct work *w, uint64_t used_ns)
 {
 	uint64_t ns = 0;
 
@@ -38,7 +92,8 @@ static int arm_next(struct work *w, uint64_t used_ns)
 	}
 	if (sandbox_is_sampled(&w->box) && w->box.has_proc && (ns == 0 || ns > SAMPLE_NS))
 		ns = SAMPLE_NS;
-	return ns ? arm(w, ns) : 0;
+	w->look_ns = ns ? clock_now_ns() + ns : 0;
+	due_by(w->s, w->look_ns);
 }
 
 int look_start(struct work *w)
@@ -49,7 +104,8 @@ int look_start(struct work *w)
 		if (r < 0)
 			return r;
 	}
-	return arm_next(w, 0);
+	arm_next(w, 0);
+	return 0;
 }
 
 static uint64_t cpu_used(const struct work *w, const struct sample *sample)
@@ -62,15 +118,12 @@ static uint64_t cpu_used(const struct work *w, const struct sample *sample)
 	return sample->cpu_ns;
 }
 
-void look_again(struct work *w)
+static void look_again(struct work *w)
 {
 	bool is_sampled = sandbox_is_sampled(&w->box) && w->box.has_proc;
 	struct sample sample = { 0 };
-	uint64_t ticks;
 	uint64_t used;
 
-	if (read(w->look, &ticks, sizeof(ticks)) < 0)
-		return;
 	if (w->box.has_proc && (is_sampled || !(w->box.cgroup.has & CGROUP_CPUACCT)))
 		(void)!sandbox_sample(&w->box, false, &sample);
 	if (is_sampled && sample.resident_bytes > w->job.spec.memory_bytes) {
@@ -88,12 +141,13 @@ void look_again(struct work *w)
 	used = cpu_used(w, &sample);
 	if (w->job.spec.cpu_ns && used >= w->job.spec.cpu_ns)
 		work_event(w, EVENT_CPU);
-	else if (arm_next(w, used) < 0)
-		work_event(w, EVENT_CPU);
+	else
+		arm_next(w, used);
 }
 
 void look_oom(struct work *w)
-{	if (cgroup_is_oom(&w->box.cgroup)) /* both kinds also wake for less than that */
+{
+	if (cgroup_is_oom(&w->box.cgroup)) /* both kinds also wake for less than that */
 		work_event(w, EVENT_MEMORY);
 }
 

@@ -81,7 +81,7 @@ static bool is_known(pid_t pid, void *arg)
 {
 	const struct supervise *s = arg;
 
-	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+	for (unsigned i = 0; i < s->n_slots; i++) {
 		const struct work *w = s->works[i];
 
 		if (w && (w->child.pid == pid || w->box.init == pid))
@@ -103,7 +103,7 @@ void pool_lost(struct pool *p)
 	unwatch(p, false);
 	zygote_stop(&p->zygote);
 	back_off(p);
-	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+	for (unsigned i = 0; i < p->s->n_slots; i++) {
 		struct work *w = p->s->works[i];
 
 		if (w && w->pool == p && w->state == WORK_FORKING && !w->is_done) {
@@ -189,7 +189,7 @@ struct work *pool_take(struct pool *p, const struct wire_job *j)
 {
 	struct work *best = NULL;
 
-	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+	for (unsigned i = 0; i < p->s->n_slots; i++) {
 		struct work *w = p->s->works[i];
 
 		if (!w || w->pool != p || w->has_job || w->is_done || !is_same_build(&w->box.spec, &j->spec))
@@ -210,7 +210,7 @@ static unsigned count(const struct supervise *s, const struct pool *p, unsigned 
 	unsigned n = 0;
 
 	*ret_busy = 0;
-	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+	for (unsigned i = 0; i < s->n_slots; i++) {
 		const struct work *w = s->works[i];
 
 		if (!w || w->is_done)
@@ -251,7 +251,7 @@ static bool is_memory_low(const struct supervise *s)
 
 static void drop_one(struct pool *p)
 {
-	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+	for (unsigned i = 0; i < p->s->n_slots; i++) {
 		struct work *w = p->s->works[i];
 
 		if (w && w->pool == p && !w->has_job && w->state == WORK_PARKED && !w->is_done) {

@@ -4,9 +4,12 @@
  *
  * Nothing here blocks and nothing grows: each pipe has one message's worth of room, and is read only when the channel has
  * taken the last one.  A reader that stops reading so stops its own script, and nobody else's.
+ *
+ * That room is there only while it is needed: what passes at once goes through one buffer that all runs share.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -14,6 +17,11 @@
 
 #include "base/fd.h"
 #include "run/work.h"
+
+static struct {
+	struct wire_head head;
+	char data[WIRE_DATA_MAX];
+} room;
 
 int pump_open(struct work *w)
 {
@@ -102,19 +110,45 @@ void pump_watch(struct work *w)
 		lose_channel(w);
 }
 
-/* Return: whether the message in @p is out of the way. */
+static void wait_for_room(struct work *w)
+{
+	w->is_channel_full = true;
+	pump_watch(w);
+}
+
+/* Return: whether the message that @p has kept is out of the way. */
 static bool hand_on(struct work *w, struct pump *p)
 {
 	if (p->held == 0)
 		return true;
-	p->message.head = (struct wire_head){ .type = p->type, .stream = p->stream };
-	if (pump_send(w, &p->message, sizeof(p->message.head) + p->held) == -EAGAIN) {
-		w->is_channel_full = true;
-		pump_watch(w);
+	if (pump_send(w, p->kept, p->held) == -EAGAIN) {
+		wait_for_room(w);
 		return false;
 	}
+	free(p->kept);
+	p->kept = NULL;
 	p->held = 0;
 	return true;
+}
+
+/* Send @len bytes that are in the shared room, or keep them. */
+static void pass(struct work *w, struct pump *p, size_t len)
+{
+	struct err e = { 0 };
+
+	room.head = (struct wire_head){ .type = p->type, .stream = p->stream };
+	len += sizeof(room.head);
+	if (pump_send(w, &room, len) == 0)
+		return;
+	p->kept = malloc(len);
+	if (!p->kept) {
+		(void)err_set(&e, ERR_HOST, ENOMEM, "keep the script's output");
+		work_fail(w, &e);
+		return;
+	}
+	memcpy(p->kept, &room, len);
+	p->held = len;
+	wait_for_room(w);
 }
 
 void pump_output(struct work *w, struct pump *p, struct watch *watch)
@@ -129,7 +163,7 @@ void pump_output(struct work *w, struct pump *p, struct watch *watch)
 			watch_clear(w->s, watch);
 			return;
 		}
-		n = read(p->fd, p->message.data, sizeof(p->message.data));
+		n = read(p->fd, room.data, sizeof(room.data));
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n <= 0) {
@@ -138,9 +172,8 @@ void pump_output(struct work *w, struct pump *p, struct watch *watch)
 			work_event(w, EVENT_DRAINED);
 			return;
 		}
-		p->held = (size_t)n;
 		p->bytes += (uint64_t)n;
-		(void)hand_on(w, p);
+		pass(w, p, (size_t)n);
 		if (p->is_counted && w->out[0].bytes + w->out[1].bytes > w->job.output_max) {
 			work_event(w, EVENT_OUTPUT);
 			return;
@@ -158,30 +191,67 @@ static void resume(struct work *w, struct pump *p, enum watch_kind kind)
 		fd_close(&p->fd);
 }
 
+/* Return: how many of @len bytes the script has taken now, or -errno: it will take none any more */
+static ssize_t offer(struct work *w, const char *data, size_t len)
+{
+	size_t sent = 0;
+
+	while (sent < len) {
+		ssize_t n = write(w->input, data + sent, len - sent);
+
+		if (n < 0 && errno == EAGAIN)
+			break;
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		sent += n > 0 ? (size_t)n : 0;
+	}
+	return (ssize_t)sent;
+}
+
+static void close_input(struct work *w)
+{
+	watch_clear(w->s, &w->watch[WATCH_STDIN]);
+	fd_close(&w->input);
+	free(w->input_kept);
+	w->input_kept = NULL;
+	w->input_held = 0;
+}
+
+static void keep_input(struct work *w, const char *data, size_t len)
+{
+	struct err e = { 0 };
+
+	w->input_kept = malloc(len);
+	if (!w->input_kept || watch_set(w->s, &w->watch[WATCH_STDIN], w->input, EPOLLOUT) < 0) {
+		(void)err_set(&e, ERR_HOST, ENOMEM, "keep the script's input");
+		work_fail(w, &e);
+		return;
+	}
+	memcpy(w->input_kept, data, len);
+	w->input_held = len;
+	w->input_sent = 0;
+}
+
 static void take_input(struct work *w)
 {
-	struct wire_head head;
-	ssize_t n;
+	ssize_t n = fd_take(w->channel, &room, sizeof(room), false);
+	size_t len;
 
-	n = fd_take(w->channel, w->input_data, sizeof(w->input_data), false);
 	if (n == -EAGAIN)
 		return;
-	if (n < (ssize_t)sizeof(head)) { /* shut down, or not our language */
+	if (n < (ssize_t)sizeof(room.head)) { /* shut down, or not our language */
 		w->is_shut = true;
 		work_event(w, EVENT_CANCEL);
 		return;
 	}
-	memcpy(&head, w->input_data, sizeof(head));
-	if (head.type != WIRE_INPUT)
+	if (room.head.type != WIRE_INPUT)
 		return;
-	w->input_sent = sizeof(head);
-	w->input_held = (size_t)n - sizeof(head);
-	if (w->input_held == 0) { /* the end of standard input */
-		watch_clear(w->s, &w->watch[WATCH_STDIN]);
-		fd_close(&w->input);
-	} else {
-		pump_input(w);
-	}
+	len = (size_t)n - sizeof(room.head);
+	n = offer(w, room.data, len);
+	if (len == 0 || n < 0) /* the end of standard input; or the script closed it: what is left is nobody's */
+		close_input(w);
+	else if ((size_t)n < len)
+		keep_input(w, room.data + n, len - (size_t)n);
 }
 
 void pump_channel(struct work *w, uint32_t events)
@@ -201,25 +271,19 @@ void pump_channel(struct work *w, uint32_t events)
 
 void pump_input(struct work *w)
 {
-	while (w->input_held > 0) {
-		ssize_t n = write(w->input, w->input_data + w->input_sent, w->input_held);
+	ssize_t n = offer(w, w->input_kept + w->input_sent, w->input_held);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN) {
-			if (watch_set(w->s, &w->watch[WATCH_STDIN], w->input, EPOLLOUT) == 0)
-				return;
-		}
-		if (n < 0) { /* the script closed it: what is left is nobody's */
-			watch_clear(w->s, &w->watch[WATCH_STDIN]);
-			fd_close(&w->input);
-			w->input_held = 0;
-			break;
-		}
+	if (n < 0) {
+		close_input(w);
+	} else {
 		w->input_sent += (size_t)n;
 		w->input_held -= (size_t)n;
+		if (w->input_held > 0)
+			return;
+		watch_clear(w->s, &w->watch[WATCH_STDIN]);
+		free(w->input_kept);
+		w->input_kept = NULL;
 	}
-	watch_clear(w->s, &w->watch[WATCH_STDIN]);
 	pump_watch(w);
 }
 
@@ -242,4 +306,8 @@ void pump_close(struct work *w)
 	fd_close(&w->input);
 	for (int i = 0; i < 3; i++)
 		fd_close(&w->pipes[i]);
+	free(w->out[0].kept);
+	free(w->out[1].kept);
+	free(w->helper.kept);
+	free(w->input_kept);
 }

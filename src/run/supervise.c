@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -29,18 +28,12 @@
 #define SWEEP_NS   (2 * NS_PER_SEC)
 #define COLLECT_NS (10 * NS_PER_SEC)
 
-static int clock_arm(int timer, uint64_t ns)
-{
-	struct itimerspec t = { .it_value = { .tv_sec = (time_t)(ns / NS_PER_SEC), .tv_nsec = (long)(ns % NS_PER_SEC) } };
-
-	return timerfd_settime(timer, 0, &t, NULL) < 0 ? -errno : 0;
-}
-
 /* Enter a state; it has @ns to get on. */
 static void enter(struct work *w, enum work_state state, uint64_t ns)
 {
 	w->state = state;
-	(void)clock_arm(w->clock, ns);
+	w->deadline_ns = ns ? clock_now_ns() + ns : 0;
+	due_by(w->s, w->deadline_ns);
 }
 
 /* Our fault, or the host's: nothing is claimed about the script. */
@@ -104,7 +97,9 @@ static void start_helper(struct work *w, enum sandbox_role role, enum work_state
 	int pair[2];
 	int r;
 
-	if (pipe2(pair, O_CLOEXEC) < 0) {
+	if (is_screen && !w->findings)
+		w->findings = malloc(FINDINGS_MAX);
+	if ((is_screen && !w->findings) || pipe2(pair, O_CLOEXEC) < 0) {
 		(void)err_set(&e, ERR_HOST, errno, "make a pipe");
 		work_fail(w, &e);
 		return;
@@ -278,7 +273,7 @@ static void on_broken(struct work *w)
 static bool screen_rejects(struct work *w)
 {
 	char *save = NULL;
-	char text[sizeof(w->findings)];
+	char text[FINDINGS_MAX];
 
 	memcpy(text, w->findings, w->findings_len);
 	text[w->findings_len] = '\0';
@@ -297,7 +292,7 @@ static void on_screened(struct work *w)
 	static const char last[] = "end\n";
 	struct {
 		struct wire_head head;
-		char text[sizeof(w->findings)];
+		char text[FINDINGS_MAX];
 	} m = { .head = { .type = WIRE_FINDINGS } };
 	bool is_whole = w->outcome.code == CLD_EXITED && w->outcome.status == 0 && w->findings_len >= 4 &&
 			memcmp(w->findings + w->findings_len - 4, last, 4) == 0;
@@ -347,7 +342,7 @@ static void on_not_started(struct work *w)
 static void on_ended(struct work *w)
 {
 	w->outcome.execution_ns = clock_now_ns() - w->started_ns;
-	watch_clear(w->s, &w->watch[WATCH_LOOK]);
+	w->look_ns = 0;
 	watch_clear(w->s, &w->watch[WATCH_OOM]);
 	if (!w->job.has_artifacts || w->outcome.cause == WIRE_CAUSE_CANCELLED || sandbox_sweep(&w->box) < 0)
 		end(w);

@@ -22,6 +22,10 @@ struct supervise {
 	int nothing; /* /dev/null */
 	struct work *works[SANDBOX_SLOTS]; /* by slot */
 	unsigned n_works;
+	unsigned n_slots;   /* none is in use from here on */
+	bool has_done;      /* a work has been answered */
+	struct watch *clock; /* owned; one timer for all works; NULL: not needed yet */
+	uint64_t clock_ns;  /* what it is set to; 0: it is not */
 	struct pool *pools; /* owned; of the environments that keep something ready */
 	unsigned n_pools;
 };
@@ -38,11 +42,10 @@ enum watch_kind {
 	WATCH_STDIN,
 	WATCH_STDOUT,
 	WATCH_STDERR,
-	WATCH_CLOCK,
-	WATCH_LOOK,
 	WATCH_OOM,
 	WATCH_HELPER_OUT,
 	WATCH_MAX,    /* from here on: not a work's */
+	WATCH_CLOCK,
 	WATCH_ZYGOTE,
 	WATCH_TICK,
 };

@@ -9,7 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -37,6 +37,12 @@ void watch_clear(struct supervise *s, struct watch *w)
 	w->fd = -1;
 }
 
+static void work_done(struct work *w)
+{
+	w->is_done = true;
+	w->s->has_done = true;
+}
+
 static void answer(struct work *w)
 {
 	look_final(w);
@@ -48,7 +54,7 @@ static void answer(struct work *w)
 		pump_watch(w);
 		return;
 	}
-	w->is_done = true;
+	work_done(w);
 }
 
 void work_finish(struct work *w)
@@ -60,7 +66,7 @@ void work_finish(struct work *w)
 	if (!w->is_channel_full && pump_is_dry(w))
 		answer(w);
 	else if (w->is_channel_gone && pump_is_dry(w))
-		w->is_done = true;
+		work_done(w);
 }
 
 static void unmap(const char **bundle, size_t len)
@@ -88,31 +94,49 @@ static void work_free(struct work *w)
 	if (w->has_box)
 		sandbox_destroy(&s->outside, &w->box);
 	fd_close(&w->channel);
-	fd_close(&w->clock);
-	fd_close(&w->look);
 	fd_close(&w->script);
 	fd_close(&w->bundle_fd);
 	unmap(&w->bundle, w->bundle_len);
 	unmap(&w->screen, w->screen_len);
+	free(w->findings);
 	free(w);
 }
 
 void supervise_reap(struct supervise *s)
 {
-	for (unsigned i = 0; i < SANDBOX_SLOTS && s->n_works > 0; i++) {
+	if (!s->has_done)
+		return;
+	s->has_done = false;
+	for (unsigned i = 0; i < s->n_slots; i++) {
 		if (!s->works[i] || !s->works[i]->is_done)
 			continue;
 		work_free(s->works[i]);
 		s->works[i] = NULL;
 		s->n_works--;
 	}
+	while (s->n_slots > 0 && !s->works[s->n_slots - 1])
+		s->n_slots--;
 }
 
 void supervise_end(struct supervise *s)
 {
-	for (unsigned i = 0; i < SANDBOX_SLOTS; i++) {
+	for (unsigned i = 0; i < s->n_slots; i++) {
 		if (s->works[i])
-			s->works[i]->is_done = true;
+			sandbox_kill(&s->works[i]->box);
+	}
+	/* all of them: a zygote may have made a child that it could not tell us of, and that child's init waits for it */
+	while (waitpid(-1, NULL, __WALL) > 0 || errno == EINTR)
+		;
+	for (unsigned i = 0; i < s->n_slots; i++) {
+		struct work *w = s->works[i];
+
+		if (!w)
+			continue;
+		w->box.init = 0;
+		for (int k = 0; k < WATCH_MAX; k++)
+			watch_clear(s, &w->watch[k]);
+		fd_close(&w->child.pidfd);
+		work_done(w);
 	}
 	supervise_reap(s);
 }
@@ -133,10 +157,10 @@ static struct work *work_new(struct supervise *s, unsigned *ret_slot)
 	w->outcome.wall = -1;
 	w->box = (struct sandbox)SANDBOX_EMPTY;
 	w->child = (struct sandbox_child)SANDBOX_CHILD_EMPTY;
-	w->channel = w->input = w->script = w->clock = w->look = w->helper.fd = w->bundle_fd = -1;
+	w->channel = w->input = w->script = w->helper.fd = w->bundle_fd = -1;
 	for (int i = 0; i < 3; i++)
 		w->pipes[i] = -1;
-	for (int i = 0; i < 2; i++) { /* member by member: the buffers behind them need not be touched yet */
+	for (int i = 0; i < 2; i++) {
 		w->out[i].fd = -1;
 		w->out[i].type = WIRE_OUTPUT;
 		w->out[i].stream = (uint32_t)i + 1;
@@ -175,9 +199,7 @@ static int work_start(struct work *w, unsigned slot, struct err *e)
 
 	if (w->job.environment >= (uint32_t)s->outside.home->n_envs)
 		return err_set(e, ERR_BUG, 0, "environment %u of %d", w->job.environment, s->outside.home->n_envs);
-	w->clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	w->look = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (w->clock < 0 || w->look < 0)
+	if (due_prepare(s) < 0)
 		return err_set(e, ERR_HOST, errno, "make a timer");
 	r = sandbox_create(&s->outside, slot, w->job.environment, &w->job.spec, &w->box, e);
 	if (r < 0) {
@@ -188,12 +210,12 @@ static int work_start(struct work *w, unsigned slot, struct err *e)
 	r = watch_set(s, &w->watch[WATCH_INIT_SOCK], w->box.init_sock, EPOLLIN);
 	if (r == 0)
 		r = watch_set(s, &w->watch[WATCH_INIT], w->box.init_fd, EPOLLIN);
-	if (r == 0)
-		r = watch_set(s, &w->watch[WATCH_CLOCK], w->clock, EPOLLIN);
 	if (r < 0)
 		return err_set(e, ERR_HOST, -r, "watch the sandbox");
 	s->works[slot] = w;
 	s->n_works++;
+	if (s->n_slots <= slot)
+		s->n_slots = slot + 1;
 	return 0;
 }
 

@@ -43,15 +43,14 @@ enum work_event {
 struct pump {
 	int fd; /* owned; -1: at its end */
 	uint64_t bytes;
-	size_t held; /* bytes in data that the channel has not taken yet */
+	char *kept;  /* owned; a message that the channel has not taken yet; NULL: none */
+	size_t held; /* its length */
 	uint32_t type;
 	uint32_t stream;
 	bool is_counted; /* the bytes are the script's */
-	struct {
-		struct wire_head head;
-		char data[WIRE_DATA_MAX];
-	} message;
 };
+
+#define FINDINGS_MAX 8192
 
 struct work {
 	struct supervise *s;
@@ -76,18 +75,18 @@ struct work {
 	struct pump helper;
 	int input;      /* owned; the script's standard input; -1: closed */
 	int pipes[3];   /* owned; the script's ends until it is started */
+	char *input_kept; /* owned; what the script has not taken yet; NULL: none */
 	size_t input_held;
 	size_t input_sent;
-	char input_data[WIRE_DATA_MAX + sizeof(struct wire_head)];
 	bool is_channel_full;
 	bool is_channel_gone;
 	bool is_shut; /* the caller asked for the end */
 	bool is_piped; /* the script has its pipes: they end by themselves */
 	bool is_done; /* answered; freed when the current events are through */
-	char findings[8192]; /* of the screen; hostile */
+	char *findings; /* owned; of the screen, FINDINGS_MAX bytes; hostile */
 	size_t findings_len;
-	int clock; /* owned timerfd: this state's deadline */
-	int look;  /* owned timerfd: CPU and memory */
+	uint64_t deadline_ns; /* of this state; 0: none */
+	uint64_t look_ns;     /* when CPU and memory are to be looked at; 0: never */
 	uint64_t started_ns;
 	uint64_t usage_ns;    /* of what was reaped, where no group counts */
 	uint64_t peak_sampled;
