@@ -356,6 +356,8 @@ static void close_all(struct cgroup *g)
 	}
 	fd_close(&g->oom_fd);
 	fd_close(&g->peak_fd);
+	for (unsigned i = 0; i < CGROUP_COUNTERS; i++)
+		fd_close(&g->counters[i]);
 }
 
 static int open_dirs(const struct cgroup_host *h, unsigned slot, struct cgroup *g, struct err *e)

@@ -70,6 +70,8 @@ struct cgroup_limits {
 	uint32_t cpu_milli;    /* thousandths of one CPU */
 };
 
+enum cgroup_counter { CGROUP_PEAK, CGROUP_CHARGED, CGROUP_OOM, CGROUP_REFUSED, CGROUP_USED, CGROUP_COUNTERS };
+
 /* One slot's group. */
 struct cgroup {
 	int kind;
@@ -80,6 +82,7 @@ struct cgroup {
 	int oom_fd;               /* owned; poll: v1 an eventfd (EPOLLIN), v2 memory.events (EPOLLPRI); -1: none */
 	uint32_t oom_events;      /* the epoll events to wait for on oom_fd */
 	int peak_fd;              /* owned; v2: memory.peak, whose reset holds for this descriptor alone; -1: none */
+	int counters[CGROUP_COUNTERS]; /* owned; v1: open, so that a run costs a read each; -1: none */
 	bool has_peak;            /* v2: memory.peak was reset (6.12), or the group is new */
 	bool is_used;             /* an earlier run may have been inside */
 	struct cgroup_limits now; /* what was written last; 0: unknown */
@@ -92,7 +95,8 @@ struct cgroup {
 
 #define CGROUP_EMPTY                                                                                                   \
 	{                                                                                                              \
-		.dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 }, .oom_fd = -1, .peak_fd = -1                    \
+		.dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 }, .oom_fd = -1, .peak_fd = -1,                   \
+		.counters = { -1, -1, -1, -1, -1 }                                                                     \
 	}
 
 /* cgroup_open() - make (or take again) the group of @slot.  @ret is written on success only; all descriptors CLOEXEC */

@@ -153,6 +153,54 @@ static int open_oom(int dir, struct cgroup *g, struct err *e)
 	return 0;
 }
 
+static const struct {
+	enum cgroup_controller of;
+	const char *name;
+	int flags;
+} counters[CGROUP_COUNTERS] = {
+	[CGROUP_PEAK] = { CGROUP_MEMORY, "memory.max_usage_in_bytes", O_RDWR },
+	[CGROUP_CHARGED] = { CGROUP_MEMORY, "memory.usage_in_bytes", O_RDONLY },
+	[CGROUP_OOM] = { CGROUP_MEMORY, "memory.oom_control", O_RDONLY },
+	[CGROUP_REFUSED] = { CGROUP_PIDS, "pids.events", O_RDONLY },
+	[CGROUP_USED] = { CGROUP_CPUACCT, "cpuacct.usage", O_RDONLY },
+};
+
+/* One that is not there reads as 0, as it does on kernels without it. */
+static void open_counters(struct cgroup *g)
+{
+	for (unsigned i = 0; i < CGROUP_COUNTERS; i++) {
+		int dir = cgroup_dir_of(g->dir, g->controllers, counters[i].of);
+
+		if (dir >= 0)
+			g->counters[i] = openat(dir, counters[i].name, counters[i].flags | O_CLOEXEC);
+	}
+}
+
+static void read_counter(const struct cgroup *g, enum cgroup_counter c, char *ret, size_t size)
+{
+	ssize_t n = g->counters[c] < 0 ? -1 : pread(g->counters[c], ret, size - 1, 0);
+
+	ret[n > 0 ? n : 0] = '\0';
+}
+
+static uint64_t counter(const struct cgroup *g, enum cgroup_counter c)
+{
+	char text[64];
+	uint64_t v = 0;
+
+	read_counter(g, c, text, sizeof(text));
+	return cgroup_read_count(text, &v) < 0 ? 0 : v;
+}
+
+static uint64_t keyed_counter(const struct cgroup *g, enum cgroup_counter c, const char *key)
+{
+	char text[256];
+	uint64_t v = 0;
+
+	read_counter(g, c, text, sizeof(text));
+	return cgroup_read_key(text, key, &v) < 0 ? 0 : v;
+}
+
 int cgroup_v1_open(struct cgroup *g, struct err *e)
 {
 	int memory = cgroup_dir_of(g->dir, g->controllers, CGROUP_MEMORY);
@@ -164,6 +212,7 @@ int cgroup_v1_open(struct cgroup *g, struct err *e)
 		if (g->tasks[i] < 0)
 			return err_set(e, ERR_HOST, errno, "open the control group's tasks");
 	}
+	open_counters(g);
 	return memory >= 0 ? open_oom(memory, g, e) : 0;
 }
 
@@ -228,22 +277,19 @@ static int set_pids(int dir, uint32_t processes, struct err *e)
 	return cgroup_write(dir, "pids.max", text, e);
 }
 
-static int start_counters(struct cgroup *g, int memory, int pids, int cpuacct, struct err *e)
+static int start_counters(struct cgroup *g, struct err *e)
 {
 	uint64_t events;
-	int r;
 
-	if (memory >= 0) {
-		r = cgroup_write(memory, "memory.max_usage_in_bytes", "0", e); /* down to what is charged now */
-		if (r < 0)
-			return r;
-		g->left_over_bytes = cgroup_read_file_count(memory, "memory.usage_in_bytes");
-		g->oom_kills_before = cgroup_read_file_key(memory, "memory.oom_control", "oom_kill");
+	if (g->counters[CGROUP_PEAK] >= 0) {
+		/* down to what is charged now */
+		if (pwrite(g->counters[CGROUP_PEAK], "0", 1, 0) != 1)
+			return err_set(e, ERR_HOST, errno, "write 0 to the control group's %s", counters[CGROUP_PEAK].name);
+		g->left_over_bytes = counter(g, CGROUP_CHARGED);
+		g->oom_kills_before = keyed_counter(g, CGROUP_OOM, "oom_kill");
 	}
-	if (pids >= 0)
-		g->pids_max_before = cgroup_read_file_key(pids, "pids.events", "max");
-	if (cpuacct >= 0)
-		g->cpu_ns_before = cgroup_read_file_count(cpuacct, "cpuacct.usage");
+	g->pids_max_before = keyed_counter(g, CGROUP_REFUSED, "max");
+	g->cpu_ns_before = counter(g, CGROUP_USED);
 	if (g->oom_fd >= 0 && read(g->oom_fd, &events, sizeof(events)) < 0 && errno != EAGAIN)
 		return err_set(e, ERR_HOST, errno, "empty the out-of-memory event");
 	return 0;
@@ -254,7 +300,6 @@ int cgroup_v1_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e
 	int memory = cgroup_dir_of(g->dir, g->controllers, CGROUP_MEMORY);
 	int pids = cgroup_dir_of(g->dir, g->controllers, CGROUP_PIDS);
 	int cpu = cgroup_dir_of(g->dir, g->controllers, CGROUP_CPU);
-	int cpuacct = cgroup_dir_of(g->dir, g->controllers, CGROUP_CPUACCT);
 	struct cgroup_limits before = g->now;
 	int r = 0;
 
@@ -266,7 +311,7 @@ int cgroup_v1_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e
 	if (r == 0 && cpu >= 0 && before.cpu_milli != l->cpu_milli)
 		r = set_cpu(g, cpu, l->cpu_milli, e);
 	if (r == 0)
-		r = start_counters(g, memory, pids, cpuacct, e);
+		r = start_counters(g, e);
 	if (r == 0)
 		g->now = *l;
 	return r;
@@ -274,33 +319,26 @@ int cgroup_v1_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e
 
 bool cgroup_v1_is_oom(const struct cgroup *g)
 {
-	int memory = cgroup_dir_of(g->dir, g->controllers, CGROUP_MEMORY);
 	uint64_t events;
 
 	if (g->oom_fd < 0 || read(g->oom_fd, &events, sizeof(events)) != (ssize_t)sizeof(events))
 		return false;
-	return cgroup_touched_limit(g, cgroup_read_file_count(memory, "memory.max_usage_in_bytes")) ||
-	       cgroup_read_file_key(memory, "memory.oom_control", "oom_kill") > g->oom_kills_before;
+	return cgroup_touched_limit(g, counter(g, CGROUP_PEAK)) ||
+	       keyed_counter(g, CGROUP_OOM, "oom_kill") > g->oom_kills_before;
 }
 
 void cgroup_v1_usage(const struct cgroup *g, struct cgroup_usage *ret)
 {
-	int memory = cgroup_dir_of(g->dir, g->controllers, CGROUP_MEMORY);
-	int pids = cgroup_dir_of(g->dir, g->controllers, CGROUP_PIDS);
-	int cpuacct = cgroup_dir_of(g->dir, g->controllers, CGROUP_CPUACCT);
-
-	if (memory >= 0) {
-		uint64_t peak = cgroup_read_file_count(memory, "memory.max_usage_in_bytes");
+	if (g->counters[CGROUP_PEAK] >= 0) {
+		uint64_t peak = counter(g, CGROUP_PEAK);
 
 		ret->has_peak = peak > 0;
 		ret->peak_bytes = cgroup_peak(g, peak);
-		ret->oom_kills = cgroup_risen(cgroup_read_file_key(memory, "memory.oom_control", "oom_kill"),
-					      g->oom_kills_before);
+		ret->oom_kills = cgroup_risen(keyed_counter(g, CGROUP_OOM, "oom_kill"), g->oom_kills_before);
 	}
-	if (pids >= 0)
-		ret->pids_refused = cgroup_risen(cgroup_read_file_key(pids, "pids.events", "max"), g->pids_max_before);
-	if (cpuacct >= 0) {
-		ret->cpu_ns = cgroup_risen(cgroup_read_file_count(cpuacct, "cpuacct.usage"), g->cpu_ns_before);
+	ret->pids_refused = cgroup_risen(keyed_counter(g, CGROUP_REFUSED, "max"), g->pids_max_before);
+	if (g->counters[CGROUP_USED] >= 0) {
+		ret->cpu_ns = cgroup_risen(counter(g, CGROUP_USED), g->cpu_ns_before);
 		ret->has_cpu = true;
 	}
 }

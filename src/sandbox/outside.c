@@ -8,6 +8,7 @@
 #include <net/if.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -23,9 +24,35 @@ int outside_prepare(struct outside *o, struct home *home, struct err *e)
 	*o = (struct outside){ .home = home, .pid = -1, .proc = -1, .has_fresh_network = true };
 	o->pid = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
 	o->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (o->pid < 0 || o->proc < 0)
+	o->groups = calloc(SANDBOX_SLOTS, sizeof(*o->groups)); /* CGROUP_NONE, all of them */
+	if (o->pid < 0 || o->proc < 0 || !o->groups)
 		return err_set(e, ERR_HOST, errno, "open our own namespaces");
 	return 0;
+}
+
+/* The slot's group is kept open from run to run: to open its files takes longer than to read them. */
+static int group_take(struct outside *o, unsigned slot, struct cgroup *ret, struct err *e)
+{
+	struct cgroup *kept = &o->groups[slot];
+
+	if (step_is_failed_on_purpose("cgroup-open"))
+		return err_set(e, ERR_HOST, errno, "cgroup-open");
+	if (kept->kind == CGROUP_NONE)
+		return cgroup_open(&o->home->cgroup, slot, ret, e);
+	*ret = *kept;
+	kept->kind = CGROUP_NONE;
+	return 0;
+}
+
+static void group_give_back(struct outside *o, struct sandbox *s)
+{
+	if (s->cgroup.kind == CGROUP_NONE)
+		return;
+	if (s->cgroup.kind == CGROUP_V1)
+		o->groups[s->slot] = s->cgroup;
+	else /* v2: before 6.12 a peak is a new group's only */
+		cgroup_close(&s->cgroup, &o->home->cgroup, s->slot, false);
+	s->cgroup = (struct cgroup)CGROUP_EMPTY;
 }
 
 /* Step into a network namespace that nobody was in, with lo up or down; what is cloned now lives in it. */
@@ -112,8 +139,7 @@ int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct 
 	if (r == 0)
 		r = init_start(o, env, &s, e);
 	if (r == 0 && o->home->cgroup.kind != CGROUP_NONE) { /* while init mounts */
-		r = step_is_failed_on_purpose("cgroup-open") ? err_set(e, ERR_HOST, errno, "cgroup-open")
-							      : cgroup_open(&o->home->cgroup, slot, &s.cgroup, e);
+		r = group_take(o, slot, &s.cgroup, e);
 		if (r == 0)
 			r = cgroup_set(&s.cgroup, &limits, e);
 	}
@@ -359,5 +385,5 @@ void sandbox_destroy(struct outside *o, struct sandbox *s)
 	fd_close(&s->tmp_dir);
 	fd_close(&s->shm_dir);
 	fd_close(&s->proc_dir);
-	cgroup_close(&s->cgroup, &o->home->cgroup, s->slot, false);
+	group_give_back(o, s);
 }

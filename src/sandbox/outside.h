@@ -48,6 +48,7 @@ struct outside {
 	int pid;           /* our own process namespace */
 	int proc; /* the home's /proc */
 	bool has_fresh_network; /* the network namespace that we are in was never given to a sandbox */
+	struct cgroup *groups; /* owned; by slot: open groups that no sandbox uses now (a slot's first run opens it) */
 };
 
 /* outside_prepare() - once per supervisor */
