@@ -159,7 +159,7 @@ static void release(struct batch *b, struct slot *slot)
 	if (slot->has_job)
 		job_done(&slot->job);
 	free(slot->text);
-	*slot = (struct slot){ .is_taken = false };
+	*slot = (struct slot) { .is_taken = false };
 	b->n_active--;
 	b->n_done++;
 }
@@ -187,18 +187,18 @@ static int take_line(struct batch *b, struct slot *slot, const struct line *line
 		if (!slot->text)
 			return refuse_memory(&b->no);
 		memcpy(slot->text, line->text, line->len);
-		slot->q = (struct asked){ .json = slot->text, .len = line->len };
+		slot->q = (struct asked) { .json = slot->text, .len = line->len };
 		return 0;
 	}
 	r = setup_parse(&b->settings, line->text, line->len, &slot->job, &b->no);
 	slot->has_job = r == 0;
-	slot->q = (struct asked){ .job = &slot->job };
+	slot->q = (struct asked) { .job = &slot->job };
 	return r;
 }
 
 static void start(struct batch *b, struct slot *slot, const struct line *line)
 {
-	*slot = (struct slot){ .is_taken = true, .line = line->number };
+	*slot = (struct slot) { .is_taken = true, .line = line->number };
 	b->n_active++;
 	if (take_line(b, slot, line) < 0) {
 		put_refusal(b, line->number);
@@ -310,13 +310,13 @@ static void turn(struct batch *b, bool wants_input)
 {
 	struct pollfd *p = b->polled;
 
-	p[AT_SIGNAL] = (struct pollfd){ .fd = b->signals.fd, .events = POLLIN };
-	p[AT_READER] = (struct pollfd){ .fd = b->is_stopping ? -1 : STDOUT_FILENO }; /* whether it went away */
-	p[AT_INPUT] = (struct pollfd){ .fd = wants_input ? b->lines.fd : -1, .events = POLLIN };
+	p[AT_SIGNAL] = (struct pollfd) { .fd = b->signals.fd, .events = POLLIN };
+	p[AT_READER] = (struct pollfd) { .fd = b->is_stopping ? -1 : STDOUT_FILENO }; /* whether it went away */
+	p[AT_INPUT] = (struct pollfd) { .fd = wants_input ? b->lines.fd : -1, .events = POLLIN };
 	for (size_t i = 0; i < b->n_slots; i++) {
 		const struct task *t = b->slots[i].task;
 
-		p[AT_SLOTS + i] = (struct pollfd){ .fd = t ? task_fd(t) : -1, .events = t ? task_events(t) : 0 };
+		p[AT_SLOTS + i] = (struct pollfd) { .fd = t ? task_fd(t) : -1, .events = t ? task_events(t) : 0 };
 	}
 	if (poll(p, (nfds_t)(AT_SLOTS + b->n_slots), retry_ms(b)) < 0)
 		return;

@@ -15,19 +15,18 @@
 #include "cli/setup.h"
 #include "run/environments.h"
 
-static const char usage[] =
-	"Usage: cloche env [--json]\n"
-	"\n"
-	"Lists the configured environments: the Pythons that scripts may use.  When a server answers, its list is shown,\n"
-	"with what it keeps ready.\n"
-	"\n";
+static const char usage[] = "Usage: cloche env [--json]\n"
+			    "\n"
+			    "Lists the configured environments: the Pythons that scripts may use.  When a server "
+			    "answers, its list is shown,\n"
+			    "with what it keeps ready.\n"
+			    "\n";
 
-static const char examples[] =
-	"\n"
-	"Examples:\n"
-	"  cloche env\n"
-	"  cloche env --json | jq '.environments[].name'\n"
-	"  cloche run --environment science plot.py\n";
+static const char examples[] = "\n"
+			       "Examples:\n"
+			       "  cloche env\n"
+			       "  cloche env --json | jq '.environments[].name'\n"
+			       "  cloche run --environment science plot.py\n";
 
 struct command {
 	struct options options;
@@ -84,8 +83,8 @@ static void print(const json_t *root)
 	const json_t *list = json_object_get(root, "environments");
 	const json_t *server = json_object_get(root, "server");
 
-	(void)printf("%-16s %-28s %-8s %-5s %-8s %-8s %-8s %s\n", "NAME", "PYTHON", "VERSION", "MODE", "AGE", "RUNS", "MEMORY",
-		     "PRELOAD");
+	(void)printf("%-16s %-28s %-8s %-5s %-8s %-8s %-8s %s\n", "NAME", "PYTHON", "VERSION", "MODE", "AGE", "RUNS",
+		     "MEMORY", "PRELOAD");
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *v = json_array_get(list, i);
 

@@ -157,8 +157,10 @@ static int report(const struct command *c, struct drive *d, struct answer *a, co
 	if (d->input_lost && !c->is_quiet)
 		say("warning: standard input: %s", strerror(d->input_lost));
 	tell(c, d, r);
-	if (c->output >= 0 && deliver(r, c->output, options_last(&c->options, OPT_OUTPUT),
-				      options_have(&c->options, OPT_FORCE), c->is_quiet) < 0 && status == 0)
+	if (c->output >= 0 &&
+	    deliver(r, c->output, options_last(&c->options, OPT_OUTPUT), options_have(&c->options, OPT_FORCE),
+		    c->is_quiet) < 0 &&
+	    status == 0)
 		status = CLI_COULD_NOT;
 	if (c->is_json && !d->lost) {
 		json = answer_json(a);
@@ -201,7 +203,9 @@ static int execute(struct command *c)
 {
 	struct signals signals = { .fd = -1 };
 	struct drive d = { .signals = &signals, .input = c->input, .copies_output = !c->is_json };
-	struct asked q = { .job = &c->job, .json = c->request, .len = c->request ? strlen(c->request) : 0,
+	struct asked q = { .job = &c->job,
+			   .json = c->request,
+			   .len = c->request ? strlen(c->request) : 0,
 			   .is_streamed = c->input >= 0 };
 	struct err e = { .kind = ERR_NONE };
 	struct answer a = { .is_refused = false };
@@ -210,7 +214,7 @@ static int execute(struct command *c)
 	int opened;
 
 	/* After the start, and even when that failed: the result is written with the same care. */
-	opened = signals_open(&signals, &(struct err){ .kind = ERR_NONE });
+	opened = signals_open(&signals, &(struct err) { .kind = ERR_NONE });
 	if (r == 0 && opened < 0)
 		r = err_set(&e, ERR_HOST, -opened, "signalfd");
 	if (r == 0)

@@ -123,7 +123,7 @@ static int execute(struct command *c)
 	struct answer a = { .is_refused = false };
 	struct err e = { .kind = ERR_NONE };
 	int r = engine_start(&c->engine, &e);
-	int opened = signals_open(&signals, &(struct err){ .kind = ERR_NONE });
+	int opened = signals_open(&signals, &(struct err) { .kind = ERR_NONE });
 	int status;
 
 	if (r == 0 && opened < 0)

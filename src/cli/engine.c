@@ -82,7 +82,7 @@ static int use_server(struct engine *g, const char *path, struct settings *s, st
 	take_server(g, path, fd);
 	s->conf.rules.profiles = NULL;
 	s->conf.rules.n_profiles = 0;
-	s->conf.rules.max = (struct job_limits){ .memory_bytes = 0 };
+	s->conf.rules.max = (struct job_limits) { .memory_bytes = 0 };
 	s->conf.rules.max_timeout_ns = TIMEOUT_CEILING_NS;
 	return 0;
 }
@@ -95,7 +95,7 @@ int engine_find(struct engine *g, const struct options *o, struct settings *s, s
 	int n;
 	int r = 0;
 
-	*g = (struct engine){ .settings = s, .server = server };
+	*g = (struct engine) { .settings = s, .server = server };
 	if (server && options_have(o, OPT_LOCAL))
 		return refuse(no, "--server", server, "not together with --local");
 	if (options_have(o, OPT_LOCAL))

@@ -11,8 +11,8 @@
 #include "run/settings.h"
 
 /*
- * Where runs are made: by a supervisor of our own, or at a server.  A server is used when its socket is there, its peer is
- * ourselves or root, and its settings are those that hold here, so that the same request has the same result.
+ * Where runs are made: by a supervisor of our own, or at a server.  A server is used when its socket is there, its peer
+ * is ourselves or root, and its settings are those that hold here, so that the same request has the same result.
  */
 #define ENGINE_TASKS_MAX 256 /* at the same time */
 
@@ -30,7 +30,8 @@ struct engine {
  * engine_find() - is there a server to be used
  * @s: borrowed until engine_done(); when a server was asked for by name, its rules are loosened: the server has its own
  *
- * Return: 0; -errno with @no filled: the server that was asked for is not there, or an option can't be passed on to one.
+ * Return: 0; -errno with @no filled: the server that was asked for is not there, or an option can't be passed on to
+ * one.
  */
 int engine_find(struct engine *g, const struct options *o, struct settings *s, struct refusal *no) MUST_CHECK;
 
@@ -72,5 +73,6 @@ void task_cancel(struct task *t);
  */
 int task_finish(struct task *t, struct answer *ret, struct err *e) MUST_CHECK;
 
-/* engine_failed() - the internal_error result of a request that could not even start because of us or the host; the same */
+/* engine_failed() - the internal_error result of a request that could not even start because of us or the host; the
+ * same */
 int engine_failed(const struct asked *q, const struct err *why, struct answer *ret, struct err *e) MUST_CHECK;

@@ -178,6 +178,8 @@ int remote_environments(int fd, char **ret, struct err *e)
 	size_t len;
 	int r = send_head(fd, &head, NULL, 0);
 
+	in.m.head.type = 0;
+	in.fd = -1;
 	if (r == 0)
 		r = poll(&p, 1, 2000) > 0 ? receive(fd, &in) : -ETIMEDOUT;
 	if (r <= 0)

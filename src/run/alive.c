@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a supervisor of ours stands, for callers that keep one for long. */
 #include <errno.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
+#include "base/fd.h"
 #include "run/front.h"
 
 int supervisor_fd(const struct supervisor *s)
@@ -24,4 +27,18 @@ int supervisor_state(struct supervisor *s, struct err *e)
 	if (recv(s->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
 		return err_set(e, ERR_HOST, 0, "the supervisor has ended");
 	return 1;
+}
+
+void supervisor_end(struct supervisor *s, int sig)
+{
+	fd_close(&s->control); /* its end: it kills everything, cleans up, ends */
+	if (sig && s->pid > 0)
+		(void)kill(s->pid, sig);
+}
+
+bool supervisor_has_ended(struct supervisor *s)
+{
+	if (s->pid > 0 && waitpid(s->pid, NULL, WNOHANG) != 0)
+		s->pid = 0;
+	return s->pid <= 0;
 }

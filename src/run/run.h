@@ -70,6 +70,14 @@ void supervisor_no_more(struct supervisor *s);
 int supervisor_state(struct supervisor *s, struct err *e) MUST_CHECK;
 int supervisor_fd(const struct supervisor *s);
 
+/*
+ * supervisor_end(), supervisor_has_ended() - supervisor_stop() in two halves, for who must not wait; the first returns at
+ * once, and when the second has said yes, supervisor_stop() does, too
+ * @sig: 0; or a signal that helps it along (SIGTERM: it kills everything and cleans up; SIGKILL)
+ */
+void supervisor_end(struct supervisor *s, int sig);
+bool supervisor_has_ended(struct supervisor *s);
+
 /* One protection of this host, as `cloche doctor` tells it; found by doing. */
 enum wall_state { WALL_FULL, WALL_WEAK, WALL_MISSING };
 

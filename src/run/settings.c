@@ -70,6 +70,12 @@ static int load_user_file(struct conf *c, char *const *variables, struct err *e)
 	return load_file(c, path, false, false, e);
 }
 
+static void make_lower(char *s)
+{
+	for (; *s; s++)
+		*s = (char)tolower((unsigned char)*s);
+}
+
 /* "LIMITS_MEMORY_BYTES" to "limits" and "memory_bytes", "ENVIRONMENT_DATA_PYTHON" to "environment data" and "python" */
 static bool split_name(const char *name, size_t len, char *section, char *key, size_t size)
 {
@@ -83,10 +89,8 @@ static bool split_name(const char *name, size_t len, char *section, char *key, s
 			continue;
 		(void)snprintf(section, size, "%.*s", (int)head - 1, name);
 		(void)snprintf(key, size, "%.*s", (int)(len - head), name + head);
-		for (char *p = section; *p; p++)
-			*p = (char)tolower((unsigned char)*p);
-		for (char *p = key; *p; p++)
-			*p = (char)tolower((unsigned char)*p);
+		make_lower(section);
+		make_lower(key);
 		if (i != ARRAY_LEN(sections) - 1)
 			return true;
 		underscore = strchr(key, '_');

@@ -3,8 +3,8 @@
  * Who is next.
  *
  * By turns: first between users (the one with the fewest runs under way, then the one served longest ago), then between
- * the connections of a user (the one served longest ago; a new connection counts as served when it came, so that opening
- * many gains nothing).
+ * the connections of a user (the one served longest ago; a new connection counts as served when it came, so that
+ * opening many gains nothing).
  */
 #include <sched.h>
 #include <stdlib.h>

@@ -24,8 +24,9 @@
 /* What a newcomer of whom there is no room gets. */
 static void turn_away(int fd)
 {
-	static const char words[] = "{\"error\": {\"field\": \"server\", \"given\": \"another connection\", \"allowed\": "
-				    "\"fewer connections\", \"message\": \"server: too many connections; try again\"}}";
+	static const char words[] =
+		"{\"error\": {\"field\": \"server\", \"given\": \"another connection\", \"allowed\": "
+		"\"fewer connections\", \"message\": \"server: too many connections; try again\"}}";
 	struct native_message m = { .head = { .type = NATIVE_ERROR, .version = NATIVE_VERSION, .code = ERR_BUSY } };
 
 	memcpy(m.data, words, sizeof(words) - 1);
@@ -44,8 +45,8 @@ void client_add(struct server *s, int fd, uid_t uid)
 		turn_away(fd);
 		return;
 	}
-	c->source = (struct source){ .kind = SOURCE_CLIENT, .owner = c, .fd = -1 };
-	c->run_source = (struct source){ .kind = SOURCE_RUN, .owner = c, .fd = -1 };
+	c->source = (struct source) { .kind = SOURCE_CLIENT, .owner = c, .fd = -1 };
+	c->run_source = (struct source) { .kind = SOURCE_RUN, .owner = c, .fd = -1 };
 	c->server = s;
 	c->tenant = t;
 	c->served = ++s->turn; /* behind those who are here already */
@@ -127,7 +128,8 @@ static void flush(struct server *s, struct client *c)
 		client_close(s, c); /* it has its answer, and nothing more can come */
 }
 
-static void put(struct server *s, struct client *c, const struct native_head *head, const void *body, size_t len, int fd)
+static void put(struct server *s, struct client *c, const struct native_head *head, const void *body, size_t len,
+		int fd)
 {
 	struct outgoing *m = c->is_gone ? NULL : malloc(sizeof(*m) + sizeof(*head) + len);
 

@@ -40,14 +40,16 @@ void intake_busy(struct server *s, struct client *c)
 }
 
 /* What only the installation can say about a valid job.  Return: 0, or -EINVAL with @why filled */
-static int settle(const struct job *j, struct job_error *why)
+static int settle(const struct job *j, bool has_pool, struct job_error *why)
 {
-	if (j->mode != JOB_MODE_WARM)
+	if (j->mode != JOB_MODE_WARM || has_pool)
 		return 0;
 	(void)snprintf(why->field, sizeof(why->field), "mode");
 	(void)snprintf(why->given, sizeof(why->given), "\"warm\"");
-	(void)snprintf(why->allowed, sizeof(why->allowed), "auto or cold: no interpreter is kept ready");
-	(void)snprintf(why->message, sizeof(why->message), "%s: %s is not allowed: %s", why->field, why->given, why->allowed);
+	(void)snprintf(why->allowed, sizeof(why->allowed),
+		       "auto or cold: no interpreter is kept ready (server.pool_max is 0)");
+	(void)snprintf(why->message, sizeof(why->message), "%s: %s is not allowed: %s", why->field, why->given,
+		       why->allowed);
 	return -EINVAL;
 }
 
@@ -114,7 +116,7 @@ int intake(struct server *s, struct client *c, const char *json, size_t len)
 		return -EFBIG;
 	r = job_parse(json, len, &s->shared->settings.conf.rules, &job, &why);
 	if (r == 0) {
-		r = settle(&job, &why);
+		r = settle(&job, s->shared->settings.options.pool.max > 0, &why);
 		if (r < 0)
 			job_done(&job);
 	}

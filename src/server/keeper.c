@@ -2,12 +2,13 @@
 /*
  * Supervisors.
  *
- * One is current and takes new runs.  When settings are read again the next one is started beside it and takes over when
- * it is ready; the old one goes when its last run has ended.  When the current one dies its runs are lost, each learns it
- * from its own channel, and the next is started: at once, and ever later when that does not help.
+ * One is current and takes new runs.  When settings are read again the next one is started beside it and takes over
+ * when it is ready; the old one goes when its last run has ended.  When the current one dies its runs are lost, each
+ * learns it from its own channel, and the next is started: at once, and ever later when that does not help.
  */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "server/server.h"
 
 #define STABLE_NS    (10 * NS_PER_SEC) /* who lived so long is no part of a row of failures */
+#define END_NS       (2 * NS_PER_SEC)  /* what a supervisor gets to end by itself, and then by SIGTERM */
 #define BACKOFF_NS   (100 * NS_PER_MS)
 #define BACKOFF_STEP 6 /* doublings, at most */
 
@@ -38,6 +40,9 @@ static struct shared *shared_load(struct err *e)
 		free(sh);
 		return NULL;
 	}
+	sh->settings.options.pool = (struct run_pool) { .min = sh->settings.conf.server.pool_min,
+							.max = sh->settings.conf.server.pool_max,
+							.max_runs = sh->settings.conf.server.zygote_max_runs };
 	sh->digest = settings_digest(&sh->settings);
 	sh->refs = 1;
 	return sh;
@@ -51,12 +56,46 @@ static void shared_leave(struct shared *sh)
 	free(sh);
 }
 
+static void keeper_free(struct keeper *k)
+{
+	supervisor_stop(k->supervisor);
+	shared_leave(k->shared);
+	free(k);
+}
+
+/* Have it end, helped along when that takes long.  Return: it has, and is freed */
+static bool end_keeper(struct keeper *k)
+{
+	uint64_t now = clock_now_ns();
+	int sig = 0;
+
+	if (!k->ending_ns) {
+		k->ending_ns = now;
+		supervisor_end(k->supervisor, 0);
+	}
+	if (supervisor_has_ended(k->supervisor)) {
+		keeper_free(k);
+		return true;
+	}
+	if (now > k->ending_ns + END_NS)
+		sig = now > k->ending_ns + 2 * END_NS ? SIGKILL : SIGTERM;
+	if (sig != k->sent) {
+		log_line(LOG_WARNING, "event=supervisor_stuck signal=%d", sig);
+		supervisor_end(k->supervisor, sig);
+		k->sent = sig;
+	}
+	return false;
+}
+
 /* Return: 0 or -errno with @e set */
 static int keeper_new(struct server *s, struct shared *sh, struct keeper **ret, struct err *e)
 {
 	struct keeper *k = calloc(1, sizeof(*k));
-	int r = k ? supervisor_start(&sh->settings.options, &k->supervisor, e) : err_set(e, ERR_HOST, ENOMEM, "supervisor");
+	int r;
 
+	if (!k)
+		return err_set(e, ERR_HOST, ENOMEM, "supervisor");
+	r = supervisor_start(&sh->settings.options, &k->supervisor, e);
 	if (r < 0) {
 		free(k);
 		return r;
@@ -64,9 +103,12 @@ static int keeper_new(struct server *s, struct shared *sh, struct keeper **ret, 
 	k->shared = sh;
 	sh->refs++;
 	k->started_ns = clock_now_ns();
-	k->source = (struct source){ .kind = SOURCE_KEEPER, .owner = k, .fd = -1 };
-	if (source_set(s, &k->source, supervisor_fd(k->supervisor), EPOLLIN) < 0)
-		k->is_dead = true;
+	k->source = (struct source) { .kind = SOURCE_KEEPER, .owner = k, .fd = -1 };
+	r = source_set(s, &k->source, supervisor_fd(k->supervisor), EPOLLIN);
+	if (r < 0) {
+		keeper_free(k);
+		return err_set(e, ERR_HOST, -r, "watch the supervisor");
+	}
 	*ret = k;
 	return 0;
 }
@@ -76,13 +118,6 @@ static void retire(struct server *s, struct keeper *k)
 	(void)source_set(s, &k->source, -1, 0);
 	k->next = s->old;
 	s->old = k;
-}
-
-static void keeper_free(struct keeper *k)
-{
-	supervisor_stop(k->supervisor);
-	shared_leave(k->shared);
-	free(k);
 }
 
 static void schedule(struct server *s)
@@ -100,8 +135,8 @@ static void lose(struct server *s, struct keeper *k, const struct err *e)
 {
 	bool was_stable = k->is_ready && clock_now_ns() - k->started_ns > STABLE_NS;
 
-	k->is_dead = true;
-	log_line(LOG_ERROR, "event=supervisor_%s runs=%u error=\"%s\"", k->is_ready ? "lost" : "failed", k->n_runs, e->msg);
+	log_line(LOG_ERROR, "event=supervisor_%s runs=%u error=\"%s\"", k->is_ready ? "lost" : "failed", k->n_runs,
+		 e->msg);
 	if (k == s->coming) {
 		s->coming = NULL;
 		log_line(LOG_ERROR, "event=not_reloaded");
@@ -145,6 +180,13 @@ void keeper_event(struct server *s, struct keeper *k)
 		if (k == s->coming)
 			take_over(s, k);
 	}
+}
+
+/* A run in it was lost: it is ending, even if its own end is not seen yet.  What else runs in it ends as it may. */
+void keeper_doubt(struct server *s, struct keeper *k, const struct err *e)
+{
+	if (k == s->current)
+		lose(s, k, e);
 }
 
 int keeper_start(struct server *s, struct err *e)
@@ -199,12 +241,12 @@ void keeper_tick(struct server *s)
 	while (*at) {
 		struct keeper *k = *at;
 
-		if (k->n_runs) {
+		struct keeper *next = k->next;
+
+		if (!k->n_runs && end_keeper(k))
+			*at = next;
+		else
 			at = &k->next;
-			continue;
-		}
-		*at = k->next;
-		keeper_free(k);
 	}
 	if (s->start_at_ns && clock_now_ns() >= s->start_at_ns) {
 		s->start_at_ns = 0;
@@ -223,10 +265,12 @@ void keeper_done(struct server *s)
 	if (s->coming)
 		retire(s, s->coming);
 	while (s->old) {
-		struct keeper *k = s->old;
+		struct keeper *next = s->old->next;
 
-		s->old = k->next;
-		keeper_free(k);
+		if (end_keeper(s->old))
+			s->old = next;
+		else
+			(void)poll(NULL, 0, 2);
 	}
 	shared_leave(s->shared);
 	s->shared = NULL;

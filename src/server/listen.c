@@ -36,7 +36,8 @@ static int take_manager_socket(struct listener *l, struct err *e)
 		return err_set(e, ERR_INVALID, 0, "LISTEN_FDS: one socket is needed");
 	if (getsockopt(MANAGER_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET ||
 	    getsockopt(MANAGER_FD, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) < 0 || !listens)
-		return err_set(e, ERR_INVALID, 0, "LISTEN_FDS: a listening SEQPACKET socket is needed (ListenSequentialPacket=)");
+		return err_set(e, ERR_INVALID, 0,
+			       "LISTEN_FDS: a listening SEQPACKET socket is needed (ListenSequentialPacket=)");
 	l->fd = MANAGER_FD;
 	if (fd_cloexec(l->fd, true) < 0 || fcntl(l->fd, F_SETFL, O_NONBLOCK) < 0)
 		return err_set(e, ERR_HOST, errno, "LISTEN_FDS");
@@ -57,7 +58,8 @@ static int usual_path(char *ret, size_t size, struct err *e)
 		n = snprintf(ret, size, "%s", NATIVE_SYSTEM_SOCKET);
 	} else {
 		if (!dir || *dir != '/')
-			return err_set(e, ERR_INVALID, 0, "XDG_RUNTIME_DIR is not set: name a socket with --socket PATH");
+			return err_set(e, ERR_INVALID, 0,
+				       "XDG_RUNTIME_DIR is not set: name a socket with --socket PATH");
 		n = snprintf(ret, size, "%s/%s", dir, NATIVE_USER_SOCKET);
 	}
 	return (size_t)n < size ? 0 : err_set(e, ERR_INVALID, ENAMETOOLONG, "%.200s", dir);

@@ -30,5 +30,6 @@ int listener_open(struct listener *ret, const char *path, const char *group, str
 /* listener_close() - no more connections; the socket is removed, if it is still ours */
 void listener_close(struct listener *l);
 
-/* listener_accept() - the next connection and its user; not blocking.  Return: the descriptor (the caller's) or -errno */
+/* listener_accept() - the next connection and its user; not blocking.  Return: the descriptor (the caller's) or -errno
+ */
 int listener_accept(const struct listener *l, uid_t *ret_uid) MUST_CHECK;

@@ -16,11 +16,12 @@
 #include "server/notify.h"
 #include "server/server.h"
 
-#define EXIT_WRONG     2   /* as the command line has them */
+#define EXIT_WRONG     2 /* as the command line has them */
 #define EXIT_COULD_NOT 125
 #define EVENTS         64
-#define ACCEPTS        16 /* in one turn */
+#define ACCEPTS        16               /* in one turn */
 #define KILL_NS        (3 * NS_PER_SEC) /* what cancelled runs get to end */
+#define READ_NS        NS_PER_SEC       /* ... and their clients, to read what they have for them */
 #define FLUSH_NS       (2 * NS_PER_SEC) /* what clients get to read their last answers */
 
 int source_set(struct server *s, struct source *src, int fd, uint32_t events)
@@ -172,6 +173,8 @@ static void get_on_with_the_end(struct server *s, uint64_t now)
 	for (struct client *c = s->clients; c; c = c->next) {
 		if (c->state == CLIENT_RUNNING && now >= s->stop_at_ns)
 			work_cancel(c);
+		if (c->out && now >= s->stop_at_ns + READ_NS)
+			client_close(s, c); /* what it does not read holds its run up */
 		else if (c->state == CLIENT_IDLE && !c->out)
 			client_close(s, c);
 		is_flushed &= c->is_gone;
@@ -209,10 +212,12 @@ static int next_tick(const struct server *s)
 
 	sooner(&next, s->start_at_ns);
 	sooner(&next, s->accept_at_ns);
+	for (const struct keeper *k = s->old; k; k = k->next)
+		sooner(&next, k->n_runs ? 0 : now + 20 * NS_PER_MS);
 	if (s->has_stalled)
 		sooner(&next, now + NS_PER_SEC);
 	if (s->is_stopping) {
-		sooner(&next, s->stop_at_ns > now ? s->stop_at_ns : now + 100 * NS_PER_MS);
+		sooner(&next, s->stop_at_ns > now ? s->stop_at_ns : now + 50 * NS_PER_MS);
 		sooner(&next, s->flush_at_ns);
 	}
 	if (next == UINT64_MAX)
@@ -313,12 +318,13 @@ int serve(const char *path)
 	int status = 0;
 
 	log_open();
-	if (start(&s, path, &e) < 0) {
+	if (start(&s, path, &e) < 0 || !s.shared) {
 		(void)fprintf(stderr, "cloche: %s\n", e.msg);
 		status = e.kind == ERR_INVALID ? EXIT_WRONG : EXIT_COULD_NOT;
 	} else {
-		log_line(LOG_INFO, "event=ready socket=\"%s\" max_running=%u queue_max=%u environments=%zu", s.listener.path,
-			 admit_max(&s), s.shared->settings.conf.server.queue_max, s.shared->settings.conf.n_environments);
+		log_line(LOG_INFO, "event=ready socket=\"%s\" max_running=%u queue_max=%u environments=%zu",
+			 s.listener.path, admit_max(&s), s.shared->settings.conf.server.queue_max,
+			 s.shared->settings.conf.n_environments);
 		notify_manager("READY=1");
 		loop(&s);
 		log_line(LOG_INFO, "event=stopped");

@@ -25,7 +25,8 @@
  *	work.c    a run under way: its output, its result
  *	keeper.c  supervisors: started, replaced, drained
  *
- * The way of a request: client_read() - intake() - admit_add() - admit_next() - work_start() - work_event() - client_send().
+ * The way of a request: client_read() - intake() - admit_add() - admit_next() - work_start() - work_event() -
+ *client_send().
  */
 
 #define CLIENTS_MAX 1024
@@ -65,8 +66,9 @@ struct keeper {
 	struct source source;
 	unsigned n_runs;
 	bool is_ready;
-	bool is_dead;
 	uint64_t started_ns;
+	uint64_t ending_ns; /* since when it was told to end; 0: it was not */
+	int sent;           /* the last signal that was to help */
 };
 
 /* One message on its way to a client. */
@@ -86,9 +88,9 @@ struct client {
 	struct source source;
 	struct tenant *tenant;
 	enum client_state state;
-	bool is_shut;    /* its sending half is: nothing more comes */
-	bool is_gone;    /* the connection is closed: freed as soon as its run has ended */
-	uint64_t served; /* turn in which it was served last, or came */
+	bool is_shut;         /* its sending half is: nothing more comes */
+	bool is_gone;         /* the connection is closed: freed as soon as its run has ended */
+	uint64_t served;      /* turn in which it was served last, or came */
 	struct outgoing *out; /* owned, first to last; while there is one, nothing that would make more is read */
 	struct outgoing **out_end;
 	uint64_t patience_ns; /* when we give up on a client that does not read */
@@ -101,10 +103,10 @@ struct client {
 	struct keeper *keeper;
 	struct run *run; /* owned; NULL: none */
 	struct source run_source;
-	char *input;         /* owned; standard input that the run did not take yet */
+	char *input; /* owned; standard input that the run did not take yet */
 	size_t input_at;
 	size_t input_len;
-	bool is_input_held; /* there is some, or its end */
+	bool is_input_held;   /* there is some, or its end */
 	char tail[HINT_TAIL]; /* the end of stderr, of a streamed run */
 	size_t tail_len;
 };
@@ -129,9 +131,9 @@ struct server {
 	unsigned n_failures;    /* of supervisors, in a row */
 	uint64_t accept_at_ns;  /* out of descriptors: when to accept again; 0: now */
 	bool is_stopping;
-	uint64_t stop_at_ns; /* when runs are cancelled */
+	uint64_t stop_at_ns;  /* when runs are cancelled */
 	uint64_t flush_at_ns; /* when the last answers must have been read */
-	bool has_stalled;    /* some client has something to read */
+	bool has_stalled;     /* some client has something to read */
 	bool is_over;
 };
 
@@ -177,6 +179,7 @@ void work_fail(struct server *s, struct client *c, enum status status, const cha
 int keeper_start(struct server *s, struct err *e) MUST_CHECK;
 void keeper_reload(struct server *s);
 void keeper_event(struct server *s, struct keeper *k);
+void keeper_doubt(struct server *s, struct keeper *k, const struct err *e);
 void keeper_tick(struct server *s);
 void keeper_leave(struct keeper *k);
 void keeper_done(struct server *s);

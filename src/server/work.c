@@ -61,9 +61,10 @@ static void send_result(struct server *s, struct client *c, const struct result 
 	auto_free char *json = c->is_gone ? NULL : result_write(r);
 
 	log_line(LOG_INFO,
-		 "event=run run=%s uid=%u script=\"%s\" status=%s code=%d seconds=%.6f queue=%.6f cpu=%.6f mode=%s", r->run_id,
-		 c->tenant->uid, r->script_name ? r->script_name : "", status_name(r->status), r->return_code,
-		 (double)r->execution_ns / 1e9, (double)r->queue_ns / 1e9, (double)r->cpu_ns / 1e9, job_mode_name(r->mode));
+		 "event=run run=%s uid=%u script=\"%s\" status=%s code=%d seconds=%.6f queue=%.6f cpu=%.6f mode=%s",
+		 r->run_id, c->tenant->uid, r->script_name ? r->script_name : "", status_name(r->status),
+		 r->return_code, (double)r->execution_ns / 1e9, (double)r->queue_ns / 1e9, (double)r->cpu_ns / 1e9,
+		 job_mode_name(r->mode));
 	if (!c->is_gone)
 		client_send_text(s, c, &head, json);
 }
@@ -129,6 +130,10 @@ static void finish(struct server *s, struct client *c)
 
 	if (k == 0)
 		add_hint(c, &c->keeper->shared->settings.conf, &r);
+	if (k == 0 && (c->flags & NATIVE_STREAM_OUTPUT)) { /* nothing was cut: it was all handed on */
+		r.out.max = r.out.total;
+		r.err.max = r.err.total;
+	}
 	leave(s, c);
 	if (k < 0) {
 		work_fail(s, c, STATUS_INTERNAL_ERROR, e.msg);
@@ -182,7 +187,7 @@ void work_event(struct server *s, struct client *c, uint32_t events)
 		work_feed(s, c);
 	if (run_step(c->run, &e) != 0) {
 		if (e.kind != ERR_NONE)
-			log_line(LOG_ERROR, "event=run_lost uid=%u error=\"%s\"", c->tenant->uid, e.msg);
+			keeper_doubt(s, c->keeper, &e);
 		finish(s, c);
 	} else {
 		work_watch(s, c);

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server for the tests, and a client of its native socket that is not the product's own."""
+import array
+import fcntl
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import threading
+
+from harness import Result, processes, strict_json, tree, wait_for
+
+HEAD = struct.Struct("=IIII")
+HELLO, RUN, INPUT, ENV = 1, 2, 3, 4
+WELCOME, DIFFERS, OUTPUT, RESULT, ERROR, ENV_REPLY = 64, 65, 66, 67, 68, 69
+STREAM_INPUT, STREAM_OUTPUT = 1, 2
+BUSY = 4
+VERSION = 1
+INLINE = 61440
+
+
+class Server:
+    """cloche serve of @who, ready; its log is read all the time."""
+
+    def __init__(self, who, socket_path=None, env=None, ready=True, args=None, **kw):
+        self.who = who
+        self.folder = who.folder()
+        self.path = str(socket_path or self.folder / "cloche.sock")
+        self.env = {"XDG_RUNTIME_DIR": str(self.folder), **(env or {})}
+        self.lines = []
+        args = ["--socket", self.path] if args is None else args
+        self.p = who.popen("serve", *args, env=self.env, **kw)
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        if ready:
+            assert self.wait_log("event=ready"), (self.p.poll(), self.lines)
+
+    def _read(self):
+        for line in self.p.stderr:
+            self.lines.append(line.decode("utf-8", "backslashreplace"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.stop(signal.SIGTERM)
+
+    def log(self, *words):
+        return [line for line in self.lines if all(w in line for w in words)]
+
+    def wait_log(self, *words, count=1, seconds=10):
+        return wait_for(lambda: len(self.log(*words)) >= count, seconds)
+
+    def stop(self, number=signal.SIGTERM, seconds=20):
+        """Its exit status"""
+        if self.p.poll() is None:
+            self.p.send_signal(number)
+            try:
+                self.p.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.p.kill()
+                self.p.wait()
+                raise AssertionError(f"still there after {seconds} s: {self.lines}") from None
+        self.reader.join(5)
+        return self.p.returncode
+
+    def supervisors(self):
+        return [p for p in tree(self.p.pid) if p != self.p.pid and parent(p) == self.p.pid]
+
+    def memory(self):
+        with open(f"/proc/{self.p.pid}/status") as f:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", f.read())[1]) * 1024
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.p.pid}/fd"))
+
+    def counts(self):
+        with Native(self.path) as n:
+            return n.environments()["server"]
+
+
+def parent(pid):
+    return processes().get(pid, (0, 0))[0]
+
+
+def request(script, **fields):
+    return {"script_content": script, **fields}
+
+
+class Native:
+    """One connection"""
+
+    def __init__(self, path):
+        self.s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.s.settimeout(60)
+        self.s.connect(str(path))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def close(self):
+        self.s.close()
+
+    def send(self, kind, body=b"", flags=0, version=VERSION, fds=()):
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        self.s.sendmsg([HEAD.pack(kind, version, 0, flags) + body], ancillary)
+
+    def start(self, obj, flags=0):
+        body = obj if isinstance(obj, bytes) else json.dumps(obj).encode()
+        if len(body) <= INLINE:
+            self.send(RUN, body, flags)
+            return
+        fd = memfd(body)
+        self.send(RUN, flags=flags, fds=(fd,))
+        os.close(fd)
+
+    def take(self):
+        """(type, code, body), or None at its end"""
+        try:
+            data, ancillary, flags, _ = self.s.recvmsg(1 << 17, socket.CMSG_SPACE(4))
+        except ConnectionResetError:
+            return None
+        if not data:
+            return None
+        kind, version, code, _ = HEAD.unpack_from(data)
+        body = data[HEAD.size:]
+        for level, what, fds in ancillary:
+            assert (level, what, body) == (socket.SOL_SOCKET, socket.SCM_RIGHTS, b"")
+            with open(array.array("i", fds[:4])[0], "rb") as f:
+                seals = fcntl.fcntl(f, fcntl.F_GET_SEALS)
+                assert seals & (fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW), seals
+                f.seek(0)
+                body = f.read()
+        assert version == VERSION
+        return kind, code, body
+
+    def answer(self):
+        """The result, as an object held against the contract; or (code, error object)"""
+        m = self.take()
+        while m and m[0] == OUTPUT:
+            m = self.take()
+        assert m, "the connection was closed"
+        obj = strict_json(m[2])
+        if m[0] == ERROR:
+            assert set(obj) == {"error"} and set(obj["error"]) == {"field", "given", "allowed", "message"}, obj
+            return m[1], obj["error"]
+        assert m[0] == RESULT
+        return Result(obj)
+
+    def run(self, obj, flags=0):
+        self.start(obj, flags)
+        return self.answer()
+
+    def environments(self):
+        self.send(ENV)
+        kind, _, body = self.take()
+        assert kind == ENV_REPLY
+        return strict_json(body)
+
+    def cancel(self):
+        self.s.shutdown(socket.SHUT_WR)
+
+
+def memfd(body, seals=fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW):
+    fd = os.memfd_create("request", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as f:
+        f.write(body)
+    if seals:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
