@@ -169,6 +169,7 @@ static void init_ended(struct work *w)
 	watch_clear(w->s, &w->watch[WATCH_INIT]);
 	w->usage_ns += look_usage_ns(&usage);
 	w->usage_ns -= w->usage_ns < w->box.init_cpu_ns ? w->usage_ns : w->box.init_cpu_ns;
+	pump_resume(w); /* now that nobody can write any more */
 	work_event(w, EVENT_INIT_ENDED);
 }
 

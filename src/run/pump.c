@@ -61,9 +61,8 @@ int pump_start(struct work *w)
 
 static void resume(struct work *w, struct pump *p, enum watch_kind kind);
 
-static void resume_all(struct work *w)
+void pump_resume(struct work *w)
 {
-	w->is_channel_full = false;
 	resume(w, &w->helper, WATCH_HELPER_OUT);
 	resume(w, &w->out[0], WATCH_STDOUT);
 	resume(w, &w->out[1], WATCH_STDERR);
@@ -73,8 +72,9 @@ static void resume_all(struct work *w)
 static void lose_channel(struct work *w)
 {
 	w->is_channel_gone = true;
+	w->is_channel_full = false;
 	pump_watch(w);
-	resume_all(w);
+	pump_resume(w);
 }
 
 int pump_send(struct work *w, const void *message, size_t len)
@@ -151,6 +151,12 @@ static void pass(struct work *w, struct pump *p, size_t len)
 	wait_for_room(w);
 }
 
+/* Too much was written and its writers are not all dead yet: they wait at a full pipe, what is in it is read at the end. */
+static bool is_flooded(const struct work *w, const struct pump *p)
+{
+	return p->is_counted && w->outcome.cause == WIRE_CAUSE_OUTPUT && w->box.init != 0;
+}
+
 void pump_output(struct work *w, struct pump *p, struct watch *watch)
 {
 	/* a few rounds, then the others have their turn */
@@ -159,7 +165,7 @@ void pump_output(struct work *w, struct pump *p, struct watch *watch)
 
 		if (p->fd < 0)
 			return;
-		if (!hand_on(w, p)) {
+		if (is_flooded(w, p) || !hand_on(w, p)) {
 			watch_clear(w->s, watch);
 			return;
 		}
@@ -185,7 +191,7 @@ static void resume(struct work *w, struct pump *p, enum watch_kind kind)
 {
 	struct watch *watch = &w->watch[kind];
 
-	if (w->is_channel_full || !hand_on(w, p) || p->fd < 0 || watch->fd >= 0)
+	if (w->is_channel_full || is_flooded(w, p) || !hand_on(w, p) || p->fd < 0 || watch->fd >= 0)
 		return;
 	if (watch_set(w->s, watch, p->fd, EPOLLIN) < 0)
 		fd_close(&p->fd);
@@ -256,8 +262,10 @@ static void take_input(struct work *w)
 
 void pump_channel(struct work *w, uint32_t events)
 {
-	if (events & EPOLLOUT)
-		resume_all(w);
+	if (events & EPOLLOUT) {
+		w->is_channel_full = false;
+		pump_resume(w);
+	}
 	if (events & (EPOLLHUP | EPOLLERR))
 		lose_channel(w);
 	if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) {

@@ -119,6 +119,9 @@ int pump_start(struct work *w) MUST_CHECK;
 /* pump_output() - move what one pipe has to the channel; at its end it is closed and EVENT_DRAINED raised */
 void pump_output(struct work *w, struct pump *p, struct watch *watch);
 
+/* pump_resume() - go on reading the pipes, where nothing stands against it */
+void pump_resume(struct work *w);
+
 /* pump_channel() - the channel may be written again, or has something for us */
 void pump_channel(struct work *w, uint32_t events);
 
