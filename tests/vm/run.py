@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The package and the tests that need another kind of host, in a Debian 12 guest: kernel 6.1, systemd, cgroup v2.
+
+    run.py              everything; the last line is "N passed, N failed"
+    run.py --script F   the guest runs the shell script F instead (its output is shown), to look into something
+
+The guest is made once (image.sh) below build/vm and starts from the same disk every time.  It has no network: what it
+runs comes as a tar archive on its second disk, what it found goes back on its third.
+"""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import xml.etree.ElementTree as ET
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parent.parent
+VM = TOP / "build/vm"
+LIMIT = 45 * 60
+OUT_BYTES = 256 << 20
+CONSOLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+def payload(path, script):
+    """What the guest gets: the package, the tests, and what to do."""
+    debs = sorted((TOP / "build/deb").glob("*.deb"))
+    if not debs:
+        sys.exit("run.py: no package below build/deb (make deb)")
+    with tarfile.open(path, "w") as tar:
+        for deb in debs:
+            if "dbgsym" not in deb.name:
+                tar.add(deb, f"deb/{deb.name}")
+        for name in ("tests", "examples", "docs"):
+            tar.add(TOP / name, f"tree/{name}", filter=lambda m: None if "__pycache__" in m.name else m)
+        tar.add(script, "guest.sh")
+    size = path.stat().st_size
+    with open(path, "ab") as f:
+        f.truncate((size + 0xfffff) & ~0xfffff)
+
+
+def boot(folder, seconds):
+    """Return: did it power itself off in time?"""
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(VM / "disk.img"), "-F", "raw", folder / "disk.qcow2"],
+                   check=True)
+    with open(folder / "out.tar", "wb") as f:
+        f.truncate(OUT_BYTES)
+    drive = [f"file={folder / 'disk.qcow2'},format=qcow2,cache=unsafe", f"file={folder / 'in.tar'},format=raw,readonly=on",
+             f"file={folder / 'out.tar'},format=raw,cache=unsafe"]
+    argv = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", "2", "-m", "4096", "-nodefaults",
+            "-no-reboot", "-display", "none", "-nic", "none", "-serial", "stdio", "-kernel", str(VM / "vmlinuz"),
+            "-initrd", str(VM / "initrd"),
+            "-append", "root=/dev/vda rw console=ttyS0 quiet panic=-1 mitigations=off systemd.show_status=0 vsyscall=none"]
+    for d in drive:
+        argv += ["-drive", f"if=virtio,{d}"]
+    start = time.monotonic()
+    log = open(folder / "console.log", "w")
+    p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace")
+    os.set_blocking(p.stdout.fileno(), True)
+    timer = subprocess.Popen(["sh", "-c", f"sleep {seconds}; kill {p.pid}"], start_new_session=True)
+    for line in p.stdout:
+        line = CONSOLE.sub("", line)
+        log.write(f"{time.monotonic() - start:7.1f} {line}")
+        log.flush()
+        print(line, end="", flush=True)
+    code = p.wait()
+    os.killpg(timer.pid, 15)
+    timer.wait()
+    print(f"== the guest ran for {time.monotonic() - start:.0f} s", flush=True)
+    return code == 0
+
+
+def take(folder):
+    """Return: the folder with what the guest found"""
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    with tarfile.open(folder / "out.tar") as tar:
+        tar.extractall(folder)
+    return out
+
+
+def listed():
+    """The tags that may be skipped elsewhere, and must not be here."""
+    lines = (HERE.parent / "NEEDS-VM").read_text().splitlines()
+    return [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
+
+
+def count(out):
+    passed, failed, skipped, ran = 0, [], [], set()
+    for report in sorted(out.glob("*.xml")):
+        n = 0
+        for case in ET.parse(report).iter("testcase"):
+            name = f"{report.stem}: {case.get('classname')}::{case.get('name')}"
+            n += 1
+            if case.find("failure") is not None or case.find("error") is not None:
+                failed.append(name)
+            elif case.find("skipped") is not None:
+                reason = case.find("skipped").get("message", "")
+                skipped.append(f"{name}: {reason}")
+            else:
+                passed += 1
+                for p in case.iter("property"):
+                    if p.get("name") == "needs":
+                        ran.add(p.get("value"))
+        if n == 0:
+            failed.append(f"{report.stem}: no tests")
+    for line in (out / "steps").read_text().splitlines():
+        word, name = line.split(" ", 1)
+        if word == "ok":
+            passed += 1
+            ran.update(re.findall(r"\[needs: (\S+)\]", name))
+        else:
+            failed.append(name)
+    for tag in listed():
+        if tag not in ran:
+            failed.append(f"NEEDS-VM names {tag}, and nothing that needs it ran here")
+    for s in skipped:
+        print(f"SKIP {s}")
+        if s.split(": ", 2)[-1].startswith("needs:") and s.split("needs:")[1].split()[0].strip(",;:") in listed():
+            failed.append(f"skipped: {s}")
+    for f in failed:
+        print(f"FAILED {f}")
+    print(f"{passed} passed, {len(failed)} failed" + (f", {len(skipped)} skipped" if skipped else ""), flush=True)
+    return 0 if not failed else 1
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--script", type=pathlib.Path, default=HERE / "guest.sh")
+    args = parser.parse_args()
+    subprocess.run([HERE / "image.sh", VM], check=True)
+    folder = VM / f"run-{os.getpid()}"
+    folder.mkdir()
+    try:
+        payload(folder / "in.tar", args.script)
+        if not boot(folder, LIMIT):
+            print("FAILED the guest did not come to its end\n0 passed, 1 failed")
+            return 1
+        out = take(folder)
+        shutil.rmtree(VM / "out", ignore_errors=True)
+        shutil.move(out, VM / "out")
+        shutil.copy(folder / "console.log", VM / "out/console.log")
+    finally:
+        shutil.rmtree(folder)
+    if args.script != HERE / "guest.sh":
+        return int((VM / "out/status").read_text())
+    return count(VM / "out")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
