@@ -28,6 +28,7 @@
 #define MOUNTS_LIMIT  (16U << 20) /* a host may have tens of thousands of mounts */
 #define CLOSE_NS      NS_PER_SEC
 #define SLOT_CLOSE_NS (100 * NS_PER_MS)
+#define RENEW_NS      (20 * NS_PER_MS)
 #define TREE_DEPTH    3
 
 int cgroup_find(const struct cgroup_texts *t, const char *controller, char *ret)
@@ -360,6 +361,17 @@ static void close_all(struct cgroup *g)
 		fd_close(&g->counters[i]);
 }
 
+/* cgroup_v2_renew(), while a process that was just reaped is still on its way out */
+static int renew_patiently(int dir, const char *name)
+{
+	uint64_t deadline_ns = clock_now_ns() + RENEW_NS;
+	int r;
+
+	while ((r = cgroup_v2_renew(dir, name)) == -EBUSY && clock_now_ns() < deadline_ns)
+		pause_ms(1);
+	return r;
+}
+
 static int open_dirs(const struct cgroup_host *h, unsigned slot, struct cgroup *g, struct err *e)
 {
 	char name[CGROUP_NAME];
@@ -371,7 +383,7 @@ static int open_dirs(const struct cgroup_host *h, unsigned slot, struct cgroup *
 		if (mkdirat(h->dir[i], name, 0755) < 0) {
 			if (errno != EEXIST)
 				return err_set(e, ERR_HOST, errno, "make control group %s/%s", h->path[i], name);
-			g->is_used = true;
+			g->is_used = h->kind != CGROUP_V2 || renew_patiently(h->dir[i], name) < 0;
 		}
 		g->dir[i] = openat(h->dir[i], name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (g->dir[i] < 0)
@@ -403,19 +415,13 @@ int cgroup_open(const struct cgroup_host *h, unsigned slot, struct cgroup *ret, 
 
 int cgroup_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e)
 {
-	int r = 0;
-
 	if (((g->has & CGROUP_MEMORY) && l->memory_bytes == 0) || ((g->has & CGROUP_PIDS) && l->processes == 0) ||
 	    ((g->has & CGROUP_CPU) && l->cpu_milli == 0))
 		return err_set(e, ERR_BUG, 0, "a limit of 0 (memory %llu, processes %u, cpu %u)",
 			       (unsigned long long)l->memory_bytes, l->processes, l->cpu_milli);
 	if (g->kind == CGROUP_V1)
-		r = cgroup_v1_set(g, l, e);
-	else if (g->kind == CGROUP_V2)
-		r = cgroup_v2_set(g, l, e);
-	if (r == 0)
-		g->is_used = true;
-	return r;
+		return cgroup_v1_set(g, l, e);
+	return g->kind == CGROUP_V2 ? cgroup_v2_set(g, l, e) : 0;
 }
 
 int cgroup_join(const struct cgroup *g)

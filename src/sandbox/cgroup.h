@@ -35,8 +35,7 @@ struct cgroup_host {
 	uint32_t controllers[CGROUP_HIERARCHIES];   /* what dir[i] holds */
 	char path[CGROUP_HIERARCHIES][CGROUP_PATH]; /* absolute, for the outer process's clean-up only */
 	char why_not[320]; /* what is missing and why, with the remedy; empty when all is there */
-	int32_t sup_dir;   /* v2: the leaf for our own processes, for CLONE_INTO_CGROUP; -1: none needed */
-	int32_t has_moved; /* v2: the outer process moved itself into that leaf, to be moved back at the end */
+	int32_t sup_dir; /* v2: the leaf for our own processes, for CLONE_INTO_CGROUP; -1: none needed */
 };
 
 #define CGROUP_HOST_EMPTY { .dir = { -1, -1, -1, -1 }, .sup_dir = -1 }
@@ -49,7 +48,8 @@ bool cgroup_host_is_v2(void);
  * @uid, @gid: who must be able to make groups below (root of our user namespace, as a host id)
  *
  * Folders are called "cloche-<pid>-<random>"; empty ones of dead owners are swept.  They are locked (flock) for as long
- * as any process keeps dir[] open.  On v2 call it before the first fork: the caller may have to move into a leaf.
+ * as any process keeps dir[] open.  On v2 call it before the first fork: the caller, and the process that started it, may
+ * have to move into a leaf; they are moved back at the end.
  * All descriptors are CLOEXEC and belong to @ret.
  * Return: 0, -errno with @e on our own faults.
  */
@@ -84,7 +84,7 @@ struct cgroup {
 	int peak_fd;              /* owned; v2: memory.peak, whose reset holds for this descriptor alone; -1: none */
 	int counters[CGROUP_COUNTERS]; /* owned; v1: open, so that a run costs a read each; -1: none */
 	bool has_peak;            /* v2: memory.peak was reset (6.12), or the group is new */
-	bool is_used;             /* an earlier run may have been inside */
+	bool is_used;             /* by a run before this one: it was there already when it was opened */
 	struct cgroup_limits now; /* what was written last; 0: unknown */
 	uint32_t period_us;       /* CPU period written last; 0: unknown */
 	uint64_t oom_kills_before;

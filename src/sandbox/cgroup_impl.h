@@ -128,6 +128,13 @@ void cgroup_v1_usage(const struct cgroup *g, struct cgroup_usage *ret);
 
 void cgroup_v2_host(struct cgroup_host *h, const struct cgroup_texts *t, const char *name, uid_t uid, gid_t gid);
 void cgroup_v2_host_leave(struct cgroup_host *h);
+
+/*
+ * cgroup_v2_renew() - a slot's group from before, made anew if its memory.peak can't be reset (5.19 to 6.11)
+ *
+ * Return: 0; -EEXIST: it stays as it was; -errno (-EBUSY: somebody is still on his way out).
+ */
+int cgroup_v2_renew(int dir, const char *name) MUST_CHECK;
 int cgroup_v2_open(struct cgroup *g, struct err *e) MUST_CHECK;
 int cgroup_v2_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e) MUST_CHECK;
 void cgroup_v2_usage(const struct cgroup *g, struct cgroup_usage *ret);

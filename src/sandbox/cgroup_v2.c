@@ -4,10 +4,14 @@
  *
  * Theory of operation.  Controllers can be switched on for the children of a group only while no process sits in the
  * group itself.  So our folder holds leaves only: "sup" for our own processes, "s<slot>" for each sandbox; and the
- * group that our folder lies in must be empty too.  If we are its only process (a systemd scope or service with
- * Delegate=yes), we move into "sup"; if others sit there, the nearest group above that may be used is taken.  Once our
- * folder passes its controllers on, nobody can take them away above it (the kernel says EBUSY), so limits never go
- * silently.
+ * group that our folder lies in must be empty too.  If nobody but us and the process that started us sits there (a systemd
+ * scope or service with Delegate=yes, a container), both move into "sup"; if others sit there, the nearest group above
+ * that may be used is taken.  Once our folder passes its controllers on, nobody can take them away above it (the kernel
+ * says EBUSY), so limits never go silently.
+ *
+ * Who started us may start another of us later, which is then born in our "sup".  It makes its folder beside ours, not
+ * below it; at our end all that sits in "sup" goes back to where it came from, or into the other's "sup" while that one
+ * passes controllers on; what a killed one of us has left behind is taken over.
  */
 #include "sandbox/cgroup_impl.h"
 
@@ -15,8 +19,10 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -25,6 +31,7 @@
 
 #define PIDS_HIGHEST 4194304U /* the kernel takes no higher limit */
 #define LEVELS       32       /* how far up we look */
+#define MOVES        8        /* how often a group is looked at until it is empty */
 
 static const struct {
 	enum cgroup_controller bit;
@@ -67,14 +74,43 @@ static int switch_on(int dir, uint32_t want)
 	return fd_write_at(dir, "cgroup.subtree_control", text);
 }
 
-/* Are we the only process in this group? */
-static bool is_alone(int dir)
+/* Does nobody sit in this group but us and the process that started us? */
+static bool is_ours(int dir)
 {
-	char text[64];
-	char own[32];
+	char text[256];
+	char *save = NULL;
 
-	(void)snprintf(own, sizeof(own), "%d\n", (int)getpid());
-	return fd_read_at(dir, "cgroup.procs", text, sizeof(text)) >= 0 && strcmp(text, own) == 0;
+	if (fd_read_at(dir, "cgroup.procs", text, sizeof(text)) < 0) /* a cut text is not ours alone either */
+		return false;
+	for (char *word = strtok_r(text, "\n", &save); word; word = strtok_r(NULL, "\n", &save)) {
+		long pid = strtol(word, NULL, 10);
+
+		if (pid != getpid() && pid != getppid())
+			return false;
+	}
+	return true;
+}
+
+/* Every process of @from into @to.  Return: 0 or -errno (some may have moved) */
+static int move_all(int from, int to)
+{
+	char text[4096];
+	int r = 0;
+
+	/* Again while there are any: one may fork meanwhile. */
+	for (unsigned i = 0; i < MOVES && r == 0; i++) {
+		ssize_t n = fd_read_at(from, "cgroup.procs", text, sizeof(text));
+
+		if (n <= 0)
+			return (int)n;
+		for (char *pid = text, *end; r == 0 && (end = strchr(pid, '\n')) != NULL; pid = end + 1) {
+			*end = '\0';
+			r = fd_write_at(to, "cgroup.procs", pid);
+			if (r == -ESRCH) /* it has ended */
+				r = 0;
+		}
+	}
+	return r;
 }
 
 /* Our leaf in @top, and the controllers switched on down to the slots. */
@@ -90,21 +126,20 @@ static int furnish(struct cgroup_host *h, int parent, int top, uint32_t want, ui
 	if (sup < 0 || fchown(sup, uid, gid) < 0 || fchownat(sup, "cgroup.procs", uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	r = switch_on(parent, want);
-	if (r == -EBUSY && is_alone(parent)) {
-		r = fd_write_at(sup, "cgroup.procs", "0");
-		has_moved = r == 0;
-		if (has_moved)
+	if (r == -EBUSY && is_ours(parent)) {
+		has_moved = true;
+		r = move_all(parent, sup);
+		if (r == 0)
 			r = switch_on(parent, want);
 	}
 	if (r == 0)
 		r = switch_on(top, want);
 	if (r < 0) {
 		if (has_moved)
-			(void)!fd_write_at(parent, "cgroup.procs", "0");
+			(void)move_all(sup, parent);
 		return r;
 	}
 	h->sup_dir = take_fd(&sup);
-	h->has_moved = has_moved;
 	return 0;
 }
 
@@ -187,18 +222,48 @@ static void say_why(struct cgroup_host *h, const char *own, int r)
 		cgroup_say(h, "memory, pids, cpu: %s (%s): %s", strerror(-r), remedy, own);
 }
 
-void cgroup_v2_host(struct cgroup_host *h, const struct cgroup_texts *t, const char *name, uid_t uid, gid_t gid)
+/*
+ * Were we born in the "sup" of another one of us?  Then @own becomes the group that its folder lies in, and @ret_other the
+ * folder's name.
+ */
+static bool leave_other(char *own, char *ret_other)
 {
-	char own[CGROUP_PATH];
-	char names[64];
-	int full, r = cgroup_find(t, NULL, own);
+	char *leaf = strrchr(own, '/');
+	char *folder;
+	pid_t pid;
 
-	if (r < 0) {
-		cgroup_say(h, "memory, pids, cpu: our control group is not mounted in sight (mount -t cgroup2 cgroup2 "
-			      "/sys/fs/cgroup; in a container: with its cgroups writable)");
-		return;
+	if (!leaf || strcmp(leaf, "/sup") != 0)
+		return false;
+	*leaf = '\0';
+	folder = strrchr(own, '/');
+	if (!folder || folder == own || !cgroup_read_name(folder + 1, &pid)) {
+		*leaf = '/';
+		return false;
 	}
-	full = try_upwards(h, own, name, CGROUP_ALL, uid, gid);
+	*folder = '\0';
+	(void)snprintf(ret_other, CGROUP_NAME, "%s", folder + 1);
+	return true;
+}
+
+/* One of us that was killed has left processes in its leaf, us among them: they are ours now. */
+static void take_over(const struct cgroup_host *h, const char *own, const char *other)
+{
+	auto_fd int parent = open(own, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	auto_fd int folder = parent < 0 ? -1 : openat(parent, other, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	auto_fd int leaf = folder < 0 ? -1 : openat(folder, "sup", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (leaf < 0 || flock(folder, LOCK_EX | LOCK_NB) < 0)
+		return; /* it lives */
+	if (move_all(leaf, h->sup_dir) == 0)
+		(void)cgroup_remove(parent, other);
+}
+
+static void try_all(struct cgroup_host *h, const char *own, const char *name, uid_t uid, gid_t gid)
+{
+	char names[64];
+	int full = try_upwards(h, own, name, CGROUP_ALL, uid, gid);
+	int r;
+
 	if (full == 0)
 		return;
 	/* Not everywhere are all three handed on: memory is worth having alone. */
@@ -216,6 +281,23 @@ void cgroup_v2_host(struct cgroup_host *h, const struct cgroup_texts *t, const c
 		   names, own);
 }
 
+void cgroup_v2_host(struct cgroup_host *h, const struct cgroup_texts *t, const char *name, uid_t uid, gid_t gid)
+{
+	char own[CGROUP_PATH];
+	char other[CGROUP_NAME];
+	bool has_other;
+
+	if (cgroup_find(t, NULL, own) < 0) {
+		cgroup_say(h, "memory, pids, cpu: our control group is not mounted in sight (mount -t cgroup2 cgroup2 "
+			      "/sys/fs/cgroup; in a container: with its cgroups writable)");
+		return;
+	}
+	has_other = leave_other(own, other);
+	try_all(h, own, name, uid, gid);
+	if (has_other && h->kind == CGROUP_V2)
+		take_over(h, own, other);
+}
+
 static void kill_slot(int dir, const char *name, void *arg)
 {
 	char path[CGROUP_NAME + 256];
@@ -226,24 +308,60 @@ static void kill_slot(int dir, const char *name, void *arg)
 		(void)!fd_write_at(dir, path, "1");
 }
 
-/* Kill what is left in the slots; and undo our own move, in the only order that the kernel allows. */
+/* What of ours sits in our leaf goes into @name's, if that is another one of us. */
+static void move_beside(int parent, const char *name, void *arg)
+{
+	const struct cgroup_host *h = arg;
+	char path[CGROUP_NAME + 8];
+	auto_fd int sup = -1;
+	struct stat own;
+	struct stat st;
+	pid_t pid;
+
+	if (!cgroup_read_name(name, &pid) || fstat(h->dir[0], &own) < 0 ||
+	    fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_ino == own.st_ino)
+		return;
+	(void)snprintf(path, sizeof(path), "%s/sup", name);
+	sup = openat(parent, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (sup >= 0)
+		(void)move_all(h->sup_dir, sup);
+}
+
+/* Kill what is left in the slots; and undo the moves into our leaf, in the only order that the kernel allows. */
 void cgroup_v2_host_leave(struct cgroup_host *h)
 {
-	char path[CGROUP_PATH + CGROUP_NAME];
+	char path[CGROUP_PATH];
 	char text[64];
-	char *slash = strrchr(h->path[0], '/');
-	int parent_len = slash ? (int)(slash - h->path[0]) : 0;
+	char *slash;
+	auto_fd int parent = -1;
 
 	cgroup_each_folder(h->dir[0], kill_slot, NULL);
-	if (!h->has_moved || parent_len == 0)
+	(void)snprintf(path, sizeof(path), "%s", h->path[0]);
+	slash = strrchr(path, '/');
+	if (!slash || fd_read_at(h->sup_dir, "cgroup.procs", text, sizeof(text)) == 0)
+		return; /* nobody was moved */
+	*slash = '\0';
+	parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (parent < 0)
 		return;
 	list_bits(h->has & (uint32_t)CGROUP_ALL, "-", " ", text, sizeof(text));
 	(void)!fd_write_at(h->dir[0], "cgroup.subtree_control", text);
-	(void)snprintf(path, sizeof(path), "%.*s/cgroup.subtree_control", parent_len, h->path[0]);
-	(void)!fd_write_at(AT_FDCWD, path, text);
-	(void)snprintf(path, sizeof(path), "%.*s/cgroup.procs", parent_len, h->path[0]);
-	if (fd_write_at(AT_FDCWD, path, "0") == 0)
-		h->has_moved = 0;
+	(void)!fd_write_at(parent, "cgroup.subtree_control", text);
+	if (move_all(h->sup_dir, parent) < 0) /* -EBUSY: another one of us passes controllers on */
+		cgroup_each_folder(parent, move_beside, h);
+}
+
+int cgroup_v2_renew(int dir, const char *name)
+{
+	char path[CGROUP_NAME + 16];
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "%s/memory.peak", name);
+	if (fstatat(dir, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || (st.st_mode & 0222))
+		return -EEXIST;
+	if (unlinkat(dir, name, AT_REMOVEDIR) < 0 || mkdirat(dir, name, 0755) < 0)
+		return -errno;
+	return 0;
 }
 
 int cgroup_v2_open(struct cgroup *g, struct err *e)
