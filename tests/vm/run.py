@@ -55,7 +55,7 @@ def boot(folder, seconds):
     argv = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", "2", "-m", "4096", "-nodefaults",
             "-no-reboot", "-display", "none", "-nic", "none", "-serial", "stdio", "-kernel", str(VM / "vmlinuz"),
             "-initrd", str(VM / "initrd"),
-            "-append", "root=/dev/vda rw console=ttyS0 quiet panic=-1 mitigations=off systemd.show_status=0 vsyscall=none"]
+            "-append", "root=/dev/vda rw console=ttyS0 quiet panic=-1 mitigations=off loglevel=1 systemd.show_status=0"]
     for d in drive:
         argv += ["-drive", f"if=virtio,{d}"]
     start = time.monotonic()

@@ -1,0 +1,89 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# In the guest, from /vm: the package's life, then the tests as root, as a user with a delegated subtree, as one without.
+# Writes out/steps ("ok NAME", "failed NAME") and a JUnit report for each group of tests.
+out=/vm/out
+export DEBIAN_FRONTEND=noninteractive CLOCHE_BIN=/usr/bin/cloche PYTHONDONTWRITEBYTECODE=1
+chmod -R a+rX /vm
+chmod 1777 $out
+step() {
+	name=$1
+	shift
+	if "$@" >$out/last.log 2>&1; then
+		echo "ok $name" >>$out/steps
+	else
+		echo "failed $name" >>$out/steps
+		echo "== $name"
+		cat $out/last.log
+	fi
+}
+# Every path that a package may have put or left somewhere, without what changes by itself.
+paths() {
+	find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/tmp -o -path /vm -o -path /var/log -o \
+		-path /var/lib/dpkg -o -path /var/lib/systemd -o -path /var/cache -o -name '__pycache__' \) -prune -o -print | sort
+}
+same_paths() {
+	paths >$out/now
+	diff "$1" $out/now
+}
+install() { dpkg -i /vm/deb/*.deb; }
+upgrade() {
+	mkdir -p /var/tmp/next
+	for deb in /vm/deb/*.deb; do
+		rm -rf /var/tmp/next/tree
+		dpkg-deb -R "$deb" /var/tmp/next/tree
+		sed -i -E 's/^Version: (.*)/Version: \1+1/; s/\(= ([^)]*)\)/(= \1+1)/g; /^Built-Using/d' /var/tmp/next/tree/DEBIAN/control
+		dpkg-deb -b /var/tmp/next/tree /var/tmp/next/ || return 1
+	done
+	systemctl start cloche.socket && cloche trigger --server /run/cloche/cloche.sock --request /vm/tree/examples/hello_world.json || return 1
+	dpkg -i /var/tmp/next/*.deb || return 1
+	rm -rf /var/tmp/next
+	# it goes on serving
+	systemctl is-active cloche.socket && cloche trigger --server /run/cloche/cloche.sock --request /vm/tree/examples/hello_world.json || return 1
+	systemctl stop cloche.socket cloche.service
+}
+works() {
+	cloche trigger --request /vm/tree/examples/hello_world.json | grep -q '"return_code": 1' && cloche doctor && getent group cloche &&
+		! systemctl is-enabled cloche.socket && ! systemctl is-active cloche.socket
+}
+remove() {
+	dpkg -r libcloche-dev libcloche0 cloche && ! command -v cloche && ! pgrep cloche
+}
+purge() {
+	dpkg -P libcloche-dev libcloche0 cloche && ! find /etc /var/lib -path /var/lib/dpkg -prune -o -name '*cloche*' -print | grep .
+}
+pytest() {
+	report=$1
+	shift
+	echo "== $report, $(cut -d. -f1 /proc/uptime) s after the start"
+	python3 -B -m pytest -q -p no:cacheprovider -p no:warnings --tb=short --junitxml="$out/$report.xml" "$@"
+}
+if [ "${1:-}" = pytest ]; then # the same in another user's hands
+	shift
+	cd /vm/tree || exit 1
+	pytest "$@"
+	exit
+fi
+useradd -m -s /bin/sh tester
+loginctl enable-linger tester
+install >/dev/null 2>&1
+dpkg -P libcloche-dev libcloche0 cloche >/dev/null 2>&1 # what any installation changes once (caches, the group)
+paths >$out/before
+step "the package installs" install
+step "the package works" works
+step "the package is upgraded, and its server goes on serving" upgrade
+step "the package is removed" remove
+step "the package is purged" purge
+step "nothing is left of it" same_paths $out/before
+step "the package installs again" install
+cd /vm/tree || exit 1
+uid=$(id -u tester)
+own="XDG_RUNTIME_DIR=/run/user/$uid DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/$uid/bus"
+pytest hosts-root tests/hosts
+pytest product-root tests/product/test_limits.py tests/product/test_lifecycle.py
+pytest attack-root tests/attack
+# shellcheck disable=SC2086 # assignments
+setpriv --reuid tester --regid tester --init-groups env $own systemd-run -q --user --scope -p Delegate=yes \
+	sh /vm/guest.sh pytest attack-delegated tests/attack
+su -l tester -c "CLOCHE_BIN=$CLOCHE_BIN sh /vm/guest.sh pytest attack-user tests/attack"
+echo "== done, $(cut -d. -f1 /proc/uptime) s after the start"
