@@ -45,7 +45,7 @@ static int get_list(struct command *c, char **ret, struct err *e)
 		fd = c->engine.idle[--c->engine.n_idle];
 		return remote_environments(fd, ret, e);
 	}
-	list = environments_write(&c->settings.conf);
+	list = environments_write(&c->settings.conf, NULL, 0);
 	if (!list || asprintf(ret, "{\"environments\": %s, \"server\": null}", list) < 0)
 		return err_set(e, ERR_HOST, ENOMEM, "list the environments");
 	return 0;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a supervisor of ours stands, for callers that keep one for long. */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -27,6 +29,27 @@ int supervisor_state(struct supervisor *s, struct err *e)
 	if (recv(s->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
 		return err_set(e, ERR_HOST, 0, "the supervisor has ended");
 	return 1;
+}
+
+size_t supervisor_pools(struct supervisor *s, struct run_pool_state *ret, size_t max)
+{
+	struct wire_head ask = { .type = WIRE_STATE };
+	struct pollfd p = { .fd = s->control, .events = POLLIN };
+	struct wire_state m;
+	ssize_t n;
+
+	if (!s->is_ready || s->has_failed || fd_send(s->control, &ask, sizeof(ask), NULL, 0) < 0)
+		return 0;
+	while (poll(&p, 1, 500) > 0) {
+		n = fd_take(s->control, &m, sizeof(m), false);
+		if (n != (ssize_t)sizeof(m) || m.head.type != WIRE_STATE)
+			return 0;
+		if (m.n > max)
+			m.n = (uint32_t)max;
+		memcpy(ret, m.pools, m.n * sizeof(*ret));
+		return m.n;
+	}
+	return 0;
 }
 
 void supervisor_end(struct supervisor *s, int sig)

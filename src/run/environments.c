@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "job/request.h"
 
@@ -53,7 +54,7 @@ static bool version_of_name(const char *python, char ret[VERSION_SIZE])
 	return name && strncmp(name, "/python", 7) == 0 && take_version(name + 7, ret);
 }
 
-static json_t *describe(const struct conf_environment *v)
+static json_t *describe(const struct conf_environment *v, const struct run_pool_state *pool)
 {
 	char version[VERSION_SIZE];
 	bool has_version = version_of_venv(v->python, version) || version_of_name(v->python, version);
@@ -62,20 +63,35 @@ static json_t *describe(const struct conf_environment *v)
 
 	for (size_t i = 0; preload && i < v->preload.n; i++)
 		(void)json_array_append_new(preload, json_string(v->preload.items[i]));
-	env = json_pack("{s:s, s:s, s:s?, s:s, s:o, s:n, s:n, s:n}", "name", v->name, "python", v->python, "version",
+	env = json_pack("{s:s, s:s, s:s?, s:s, s:o, s:n, s:n, s:n, s:n}", "name", v->name, "python", v->python, "version",
 			has_version ? version : NULL, "mode", job_mode_name((enum job_mode)v->mode), "preload", preload,
-			"zygote_age", "zygote_runs", "zygote_memory_bytes");
+			"zygote_age", "zygote_runs", "zygote_memory_bytes", "parked");
+	if (env && pool && pool->is_ready) {
+		(void)json_object_set_new(env, "zygote_age", json_real((double)(pool->age_ns / NS_PER_MS) / 1e3));
+		(void)json_object_set_new(env, "zygote_runs", json_integer(pool->runs));
+		(void)json_object_set_new(env, "zygote_memory_bytes", json_integer((json_int_t)pool->memory_bytes));
+		(void)json_object_set_new(env, "parked", json_integer(pool->parked));
+	}
 	return env;
 }
 
-char *environments_write(const struct conf *c)
+static const struct run_pool_state *pool_of(const struct run_pool_state *pools, size_t n, size_t env)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (pools[i].environment == env)
+			return &pools[i];
+	}
+	return NULL;
+}
+
+char *environments_write(const struct conf *c, const struct run_pool_state *pools, size_t n_pools)
 {
 	json_t *all = json_array();
 	char *text = NULL;
 	bool is_whole = all != NULL;
 
 	for (size_t i = 0; i < c->n_environments && is_whole; i++)
-		is_whole = json_array_append_new(all, describe(&c->environments[i])) == 0;
+		is_whole = json_array_append_new(all, describe(&c->environments[i], pool_of(pools, n_pools, i))) == 0;
 	if (is_whole)
 		text = json_dumps(all, 0);
 	json_decref(all);

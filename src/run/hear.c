@@ -45,6 +45,7 @@ static void child_ended(struct work *w)
 	/* before they are closed: a process that was just cloned has copies of them, and what is watched lives as long */
 	watch_clear(w->s, &w->watch[WATCH_MAIN]);
 	watch_clear(w->s, &w->watch[WATCH_STATUS]);
+	watch_clear(w->s, &w->watch[WATCH_SOCKET]);
 	if (sandbox_reap(&w->child, &info, &usage) != 1) { /* it is said to have ended */
 		struct err e = { 0 };
 
@@ -73,6 +74,10 @@ static void parking_said(struct work *w)
 
 	if (r > 0)
 		w->is_parked = true;
+	if (r > 0 && w->child.listener >= 0) {
+		w->box.is_watched = true;
+		r = watch_set(w->s, &w->watch[WATCH_SOCKET], w->child.listener, EPOLLIN);
+	}
 	if (r < 0) {
 		(void)snprintf(w->pool->why, sizeof(w->pool->why), "%.190s", e.msg);
 		watch_clear(w->s, &w->watch[WATCH_STATUS]);
@@ -173,6 +178,14 @@ static void init_ended(struct work *w)
 	work_event(w, EVENT_INIT_ENDED);
 }
 
+/* The first socket of a run; those after it are not our business.  Or all processes have ended that could make one. */
+static void socket_said(struct work *w, uint32_t events)
+{
+	watch_clear(w->s, &w->watch[WATCH_SOCKET]);
+	if (events & EPOLLIN)
+		sandbox_let_socket(&w->box, &w->child);
+}
+
 void supervise_event(struct supervise *s, struct watch *watch, uint32_t events)
 {
 	struct work *w = watch->work;
@@ -207,6 +220,9 @@ void supervise_event(struct supervise *s, struct watch *watch, uint32_t events)
 		break;
 	case WATCH_STDERR:
 		pump_output(w, &w->out[1], watch);
+		break;
+	case WATCH_SOCKET:
+		socket_said(w, events);
 		break;
 	case WATCH_HELPER_OUT:
 		(void)helper_said(w);

@@ -350,6 +350,7 @@ static int read_plan(struct pool *p, const char *setup, size_t len)
 int pool_start(struct supervise *s, const char *setup, size_t len, int extension, struct err *e)
 {
 	s->pools = calloc((size_t)s->outside.home->n_envs, sizeof(*s->pools));
+	s->outside.is_pooled = true;
 	if (!s->pools)
 		return err_set(e, ERR_HOST, ENOMEM, "prepare zygotes");
 	for (unsigned env = 0; env < (unsigned)s->outside.home->n_envs; env++) {

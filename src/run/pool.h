@@ -51,6 +51,9 @@ void pool_tick(struct supervise *s);
 /* pool_refill() - between two rounds of events: at most one more sandbox is begun */
 void pool_refill(struct supervise *s);
 
+/* pool_state() - for whoever asks.  Return: how many of @ret were filled */
+size_t pool_state(const struct supervise *s, struct run_pool_state *ret, size_t max);
+
 /* pool_lost() - a work's fork can't come any more: its zygote is of no use */
 void pool_lost(struct pool *p);
 

@@ -43,6 +43,16 @@ struct run_options {
 	struct run_pool pool;
 };
 
+/* How an environment's pool stands. */
+struct run_pool_state {
+	uint32_t environment;  /* its place in run_options.environments */
+	uint32_t is_ready;     /* its zygote serves */
+	uint32_t parked;       /* sandboxes that wait for a job */
+	uint32_t runs;         /* forks of this zygote so far */
+	uint64_t age_ns;       /* of the zygote */
+	uint64_t memory_bytes; /* of the zygote, Pss */
+};
+
 /* A supervisor of our own. */
 struct supervisor;
 
@@ -69,6 +79,13 @@ void supervisor_no_more(struct supervisor *s);
  */
 int supervisor_state(struct supervisor *s, struct err *e) MUST_CHECK;
 int supervisor_fd(const struct supervisor *s);
+
+/*
+ * supervisor_pools() - what it keeps ready; asks and waits for the answer, half a second at most
+ *
+ * Return: how many of @ret were filled; 0: nothing is kept ready, or it did not answer.
+ */
+size_t supervisor_pools(struct supervisor *s, struct run_pool_state *ret, size_t max);
 
 /*
  * supervisor_end(), supervisor_has_ended() - supervisor_stop() in two halves, for who must not wait; the first returns at

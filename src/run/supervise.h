@@ -43,6 +43,7 @@ enum watch_kind {
 	WATCH_STDOUT,
 	WATCH_STDERR,
 	WATCH_OOM,
+	WATCH_SOCKET,
 	WATCH_HELPER_OUT,
 	WATCH_MAX,    /* from here on: not a work's */
 	WATCH_CLOCK,

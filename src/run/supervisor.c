@@ -287,6 +287,8 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 	(void)close(life[0]);
 	r = help(pid, &st->home, go[1], e);
 	(void)close(go[1]);
+	if (r == 0)
+		(void)close(WIRE_CONTROL); /* inner's alone: its death is heard at once, whatever clean-up is left */
 	code = wait_for(pid);
 	return r < 0 ? r : code;
 }
@@ -350,6 +352,14 @@ static int outer(void)
 	return r;
 }
 
+static void say_state(const struct supervise *s)
+{
+	struct wire_state m = { .head = { .type = WIRE_STATE } };
+
+	m.n = (uint32_t)pool_state(s, m.pools, ARRAY_LEN(m.pools));
+	(void)fd_send(WIRE_CONTROL, &m, sizeof(m), NULL, 0);
+}
+
 /* The front's end of the control socket: no more jobs come.  A front that died takes its runs' channels with it. */
 static void take_control(struct supervise *s, struct watch *control)
 {
@@ -369,6 +379,8 @@ static void take_control(struct supervise *s, struct watch *control)
 		supervise_job(s, &j, fds, n_fds, j.head.type == WIRE_PROBE);
 		return;
 	}
+	if ((size_t)n == sizeof(j.head) && j.head.type == WIRE_STATE)
+		say_state(s);
 	for (size_t i = 0; i < n_fds; i++)
 		fd_close(&fds[i]);
 }

@@ -14,7 +14,8 @@
  *   front -> supervisor   WIRE_SETUP once, with one memfd (a pack of the WIRE_SETUP_* kinds); then WIRE_JOB and WIRE_PROBE,
  *                         each with descriptors: the run's channel, its bundle, and for a screened job the screen's bundle
  *                         and the script.  Its end: no more will come; end when the last run has ended
- *   supervisor -> front   WIRE_WALLS, then WIRE_READY; or WIRE_FAILED and its end
+ *                         WIRE_STATE asks for one
+ *   supervisor -> front   WIRE_WALLS, then WIRE_READY; or WIRE_FAILED and its end; WIRE_STATE for each that was asked for
  * On a run's channel (its own socket pair, so that a slow reader delays nobody else):
  *   front -> supervisor   WIRE_INPUT (empty: the end of standard input); a shut-down or closed socket cancels the run
  *   supervisor -> front   WIRE_OUTPUT, WIRE_ARTIFACTS, WIRE_FINDINGS, then WIRE_OUTCOME and its end
@@ -23,6 +24,7 @@ enum wire_type {
 	WIRE_SETUP = 1,
 	WIRE_JOB,
 	WIRE_PROBE,
+	WIRE_STATE, /* a question, and its answer */
 	WIRE_WALLS,
 	WIRE_READY,
 	WIRE_FAILED,
@@ -116,6 +118,15 @@ struct wire_outcome {
 struct wire_walls {
 	struct wire_head head;
 	struct wall_report walls[WALL_REPORTS_MAX]; /* those with a name */
+};
+
+#define WIRE_POOLS_MAX 32
+
+struct wire_state {
+	struct wire_head head;
+	uint32_t n;
+	uint32_t pad;
+	struct run_pool_state pools[WIRE_POOLS_MAX];
 };
 
 struct wire_failed {

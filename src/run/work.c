@@ -91,6 +91,7 @@ static void work_free(struct work *w)
 		while (sandbox_reap(&w->child, &info, &usage) == 0)
 			(void)usleep(1000);
 	}
+	fd_close(&w->child.listener);
 	if (w->has_box)
 		sandbox_destroy(&s->outside, &w->box);
 	fd_close(&w->channel);
@@ -136,6 +137,7 @@ void supervise_end(struct supervise *s)
 		for (int k = 0; k < WATCH_MAX; k++)
 			watch_clear(s, &w->watch[k]);
 		fd_close(&w->child.pidfd);
+		fd_close(&w->child.listener);
 		work_done(w);
 	}
 	supervise_reap(s);
@@ -253,7 +255,7 @@ static struct pool *choose(struct work *w, struct err *e)
 		return p;
 	if (w->job.mode == WIRE_WARM)
 		(void)err_set(e, ERR_INVALID, 0, "mode: warm is not allowed here: %s", why);
-	else if (p && !pool_is_ready(p))
+	else if (p && !pool_is_ready(p) && p->n_deaths > 0) /* one that is still starting is no news */
 		(void)snprintf(w->outcome.note, sizeof(w->outcome.note), "%s", why);
 	return NULL;
 }

@@ -351,10 +351,17 @@ int zygote_parked(struct sandbox_child *c, struct err *e)
 		struct zygote_parked parked;
 		struct step_fail fail;
 	} m;
-	ssize_t n = read(c->status, &m, sizeof(m));
+	int fds[FD_MAX_PASSED];
+	size_t n_fds = 0;
+	ssize_t n = fd_recv(c->status, &m, sizeof(m), fds, &n_fds);
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+	if (n == -EAGAIN)
 		return 0;
+	for (size_t i = 0; i < n_fds; i++) {
+		if (c->listener < 0 && n == sizeof(m.parked))
+			c->listener = take_fd(&fds[i]);
+		fd_close(&fds[i]);
+	}
 	if (n == sizeof(m.parked) && m.parked.word == ZYGOTE_READY)
 		return 1;
 	if (n != sizeof(m.fail))

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -198,10 +200,32 @@ static void sweep(const struct init *i)
 	(void)say(i, &m, NULL, 0);
 }
 
+void init_let_socket(int listener)
+{
+	union { /* room for what later kernels put behind it; the kernel wants it cleared */
+		struct seccomp_notif call;
+		char room[512];
+	} in = { .room = { 0 } };
+	union {
+		struct seccomp_notif_resp answer;
+		char room[512];
+	} out = { .room = { 0 } };
+
+	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &in) < 0)
+		return; /* its caller was killed meanwhile */
+	out.answer.id = in.call.id;
+	out.answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &out);
+}
+
 static _Noreturn void serve(struct init *i, int signals)
 {
+	int listener = -1;
+
 	for (;;) {
-		struct pollfd p[] = { { .fd = i->sock, .events = POLLIN }, { .fd = signals, .events = POLLIN } };
+		struct pollfd p[] = { { .fd = i->sock, .events = POLLIN },
+				      { .fd = signals, .events = POLLIN },
+				      { .fd = listener, .events = POLLIN } };
 		struct signalfd_siginfo info;
 		struct init_message m;
 		int fds[FD_MAX_PASSED];
@@ -215,12 +239,18 @@ static _Noreturn void serve(struct init *i, int signals)
 			while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
 				;
 		}
+		if (p[2].revents & POLLIN)
+			init_let_socket(listener);
+		else if (p[2].revents) /* nobody is left that it was for */
+			fd_close(&listener);
 		if (!p[0].revents)
 			continue;
 		if (fd_recv(i->sock, &m, sizeof(m), fds, &n_fds) <= 0)
 			_exit(0); /* the supervisor let go of the sandbox */
 		if (m.word == INIT_SWEEP)
 			sweep(i);
+		else if (m.word == INIT_SOCKETS && n_fds == 1 && listener < 0)
+			listener = fds[0];
 	}
 }
 

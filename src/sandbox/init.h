@@ -19,6 +19,7 @@ enum init_word {
 	INIT_GO = 'g',    /* to init: the id maps are written */
 	INIT_SWEEP = 'k', /* to init: kill and reap everything else in the sandbox, then say INIT_SWEPT */
 	INIT_SWEPT = 's',
+	INIT_SOCKETS = 'n', /* to init, with the script's listener: let its sockets be made (seccomp_load_watched()) */
 	INIT_READY = 'r', /* from init: struct init_ready, with the folders /proc (if any), /tmp, /dev/shm */
 	INIT_FAILED = 'f',
 };
@@ -30,6 +31,9 @@ struct init_message {
 	uint64_t cpu_ns;       /* INIT_READY: what init itself used up to here */
 	struct step_fail fail; /* INIT_FAILED */
 };
+
+/* init_let_socket() - answer one call that a listener tells of: it goes on */
+void init_let_socket(int listener);
 
 /* init_main() - never returns; @sock: its end of a SEQPACKET pair */
 _Noreturn void init_main(int sock, const struct home *home, const struct sandbox_spec *spec);

@@ -25,6 +25,7 @@ struct inside {
 	bool has_filters;            /* A and B are loaded already (inherited from a fork server) */
 	bool is_sampled;             /* memory is held by sampling: RLIMIT_DATA behind it, no memfd */
 	int cpu;                     /* >= 0: CPUs are held by affinity, from this one on */
+	int *ret_listener;           /* set to where sockets are told of, or -1; NULL: not wanted */
 };
 
 /*

@@ -56,11 +56,17 @@ static void group_give_back(struct outside *o, struct sandbox *s)
 }
 
 /* Step into a network namespace that nobody was in, with lo up or down; what is cloned now lives in it. */
-static int network_make(struct outside *o, bool has_loopback, struct err *e)
+static int network_make(struct outside *o, struct sandbox *s, struct err *e)
 {
 	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+	bool has_loopback = s->spec.has_loopback;
 	auto_fd int sock = -1;
 
+	if (has_loopback && o->n_networks > 0) {
+		s->network = o->networks[--o->n_networks];
+		o->has_fresh_network = false;
+		return setns(s->network, CLONE_NEWNET) < 0 ? err_set(e, ERR_HOST, errno, "enter a network namespace") : 0;
+	}
 	if (step_is_failed_on_purpose("network") || (!o->has_fresh_network && unshare(CLONE_NEWNET) < 0))
 		return err_set(e, ERR_HOST, errno, "make a network namespace");
 	o->has_fresh_network = false;
@@ -69,7 +75,22 @@ static int network_make(struct outside *o, bool has_loopback, struct err *e)
 	sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (sock < 0 || ioctl(sock, SIOCSIFFLAGS, &lo) < 0)
 		return err_set(e, ERR_HOST, errno, "bring lo up");
+	if (o->is_pooled)
+		s->network = openat(o->proc, "self/ns/net", O_RDONLY | O_CLOEXEC);
 	return 0;
+}
+
+/*
+ * A network namespace is the dearest part of a sandbox.  It is used again only if nothing can have changed in it: every
+ * process that was in it is reaped, and none of them ever made a socket, of any family, nor could have unseen.
+ */
+static void network_give_back(struct outside *o, struct sandbox *s)
+{
+	if (s->network >= 0 && s->is_watched && !s->has_socket && s->init == 0 && o->n_networks < OUTSIDE_NETWORKS) {
+		o->networks[o->n_networks++] = s->network;
+		s->network = -1;
+	}
+	fd_close(&s->network);
 }
 
 static int maps_write(const struct outside *o, pid_t pid, unsigned slot, struct err *e)
@@ -135,7 +156,7 @@ int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct 
 
 	s.slot = slot;
 	s.spec = *spec;
-	r = network_make(o, spec->has_loopback, e);
+	r = network_make(o, &s, e);
 	if (r == 0)
 		r = init_start(o, env, &s, e);
 	if (r == 0 && o->home->cgroup.kind != CGROUP_NONE) { /* while init mounts */
@@ -252,6 +273,7 @@ int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_tas
 	auto_fd int theirs = -1;
 	int pair[2];
 
+	s->has_socket = true; /* or may: it is not watched */
 	role_dress(&in, task->role);
 	if (pipe2(pair, O_CLOEXEC) < 0)
 		return err_set(e, ERR_HOST, errno, "make a pipe");
@@ -319,11 +341,22 @@ int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *re
 	if (info.si_pid == 0)
 		return 0;
 	fd_close(&c->pidfd);
+	fd_close(&c->listener);
 	fd_close(&c->status);
 	c->pid = 0;
 	*ret_info = info;
 	*ret_usage = usage;
 	return 1;
+}
+
+void sandbox_let_socket(struct sandbox *s, struct sandbox_child *c)
+{
+	struct init_message m = { .word = INIT_SOCKETS };
+
+	s->has_socket = true;
+	if (fd_send(s->init_sock, &m, sizeof(m), &c->listener, 1) < 0)
+		init_let_socket(c->listener);
+	fd_close(&c->listener);
 }
 
 int sandbox_signal(const struct sandbox_child *c, int sig)
@@ -386,4 +419,5 @@ void sandbox_destroy(struct outside *o, struct sandbox *s)
 	fd_close(&s->shm_dir);
 	fd_close(&s->proc_dir);
 	group_give_back(o, s);
+	network_give_back(o, s);
 }

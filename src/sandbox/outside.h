@@ -26,11 +26,14 @@ struct sandbox {
 	bool is_ready;
 	bool has_proc;
 	uint64_t init_cpu_ns; /* what init itself used for the mounts */
+	int network;     /* its network namespace; -1: not kept open */
+	bool is_watched; /* its only process tells before it makes a socket */
+	bool has_socket; /* one was made, or may have been */
 	struct cgroup cgroup;
 };
 
 #define SANDBOX_EMPTY \
-	{ .init_fd = -1, .init_sock = -1, .tmp_dir = -1, .shm_dir = -1, .proc_dir = -1, .cgroup = CGROUP_EMPTY }
+	{ .init_fd = -1, .init_sock = -1, .tmp_dir = -1, .shm_dir = -1, .proc_dir = -1, .network = -1, .cgroup = CGROUP_EMPTY }
 
 /*
  * outside_capture() - the files of environment number @env: the allow-list and @paths (root.h)
@@ -42,12 +45,17 @@ struct sandbox {
 int outside_capture(int env, const char *const *paths, size_t n_paths, struct err *e) MUST_CHECK;
 int outside_build(struct home *home, struct err *e) MUST_CHECK;
 
+#define OUTSIDE_NETWORKS 64
+
 /* What every sandbox_create() needs. */
 struct outside {
 	struct home *home; /* borrowed */
 	int pid;           /* our own process namespace */
 	int proc; /* the home's /proc */
+	bool is_pooled; /* long-lived: what can be used again is kept */
 	bool has_fresh_network; /* the network namespace that we are in was never given to a sandbox */
+	int networks[OUTSIDE_NETWORKS]; /* owned; namespaces with lo up in which no socket was ever made, and no process is */
+	unsigned n_networks;
 	struct cgroup *groups; /* owned; by slot: open groups that no sandbox uses now (a slot's first run opens it) */
 };
 
@@ -85,10 +93,11 @@ enum sandbox_role {
 struct sandbox_child {
 	pid_t pid;
 	int pidfd;  /* owned */
+	int listener; /* owned; poll it: the child wants to make a socket (sandbox_let_socket()); -1: not watched */
 	int status; /* owned; end-of-file: exec has succeeded or the helper has ended; else a struct step_fail */
 };
 
-#define SANDBOX_CHILD_EMPTY { .pidfd = -1, .status = -1 }
+#define SANDBOX_CHILD_EMPTY { .pidfd = -1, .listener = -1, .status = -1 }
 
 /* What a new process is for; all borrowed. */
 struct sandbox_task {
@@ -117,6 +126,13 @@ int sandbox_dress(struct outside *o, struct sandbox *s, const struct sandbox_chi
 
 /* sandbox_reap() - Return: 1 reaped, 0 still there, -errno */
 int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *ret_usage);
+
+/*
+ * sandbox_let_socket() - @c->listener is readable: let the call go on; from then on it is init's to do so
+ *
+ * Closes the listener: it must not be watched any more.  A script that makes many sockets so keeps its own init busy.
+ */
+void sandbox_let_socket(struct sandbox *s, struct sandbox_child *c);
 
 /* sandbox_signal() - to a child that is not reaped yet.  Return: 0 or -errno */
 int sandbox_signal(const struct sandbox_child *c, int sig);

@@ -22,3 +22,11 @@ int seccomp_load_base(void);
 
 /* seccomp_load_short() - the last step.  Async-signal-safe.  Return: 0 or -1 with errno */
 int seccomp_load_short(unsigned variant);
+
+/*
+ * seccomp_load_watched() - the same, and calls that would make a socket wait until they are let through
+ *
+ * Nothing is decided by it: it tells a run that has touched its network from one that has not.
+ * Return: the listener (CLOEXEC), or -1 with errno (EBUSY: somebody above us has one; nothing was loaded then).
+ */
+int seccomp_load_watched(unsigned variant);

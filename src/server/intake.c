@@ -136,7 +136,9 @@ void intake_environments(struct server *s, struct client *c)
 {
 	struct native_head head = { .type = NATIVE_ENV_REPLY, .version = NATIVE_VERSION };
 	const struct conf *conf = &s->shared->settings.conf;
-	auto_free char *list = environments_write(conf);
+	struct run_pool_state pools[32];
+	size_t n = s->current && s->current->is_ready ? supervisor_pools(s->current->supervisor, pools, ARRAY_LEN(pools)) : 0;
+	auto_free char *list = environments_write(conf, pools, n);
 	auto_free char *text = NULL;
 
 	if (list && asprintf(&text,

@@ -33,7 +33,7 @@ static _Noreturn void fail_with(const char *step, int sys)
 }
 
 /* No allocation, no lock, no Python from here to the end of this function. */
-static void lock_down(const struct zygote_fork *f, const int *fds, size_t n_fds)
+static void lock_down(const struct zygote_fork *f, const int *fds, size_t n_fds, int *ret_listener)
 {
 	struct home home = { .ids.count = f->n_ids,
 			     .has_cgroup_ns = f->has_cgroup_ns,
@@ -52,6 +52,7 @@ static void lock_down(const struct zygote_fork *f, const int *fds, size_t n_fds)
 		.has_filters = true,
 		.is_sampled = f->is_sampled,
 		.cpu = f->cpu,
+		.ret_listener = ret_listener,
 	};
 	struct step_fail fail;
 
@@ -199,7 +200,7 @@ static void dress(const struct server *s, const char *bundle, size_t len, bool i
 }
 
 /* Wait for the script; then it is all that there is. */
-static _Noreturn void park(const struct server *s)
+static _Noreturn void park(const struct server *s, int listener)
 {
 	struct zygote_parked parked = { .word = ZYGOTE_READY };
 	int fds[FD_MAX_PASSED];
@@ -213,8 +214,9 @@ static _Noreturn void park(const struct server *s)
 	ssize_t n;
 	int r;
 
-	if (fd_send(INSIDE_STATUS_FD, &parked, sizeof(parked), NULL, 0) < 0)
+	if (fd_send(INSIDE_STATUS_FD, &parked, sizeof(parked), &listener, listener >= 0 ? 1 : 0) < 0)
 		_exit(0);
+	fd_close(&listener);
 	n = fd_recv(INSIDE_STATUS_FD, &go, sizeof(go), fds, &n_fds);
 	if (n <= 0)
 		_exit(0); /* not needed any more */
@@ -236,9 +238,10 @@ static _Noreturn void park(const struct server *s)
 
 _Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, const int *fds, size_t n_fds)
 {
+	int listener = -1;
 	PyObject *v;
 
-	lock_down(f, fds, n_fds);
+	lock_down(f, fds, n_fds, &listener);
 	restore_signals(s);
 	PyOS_AfterFork_Child();
 	v = PyObject_CallFunctionObjArgs(s->reseed, NULL);
@@ -249,5 +252,5 @@ _Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, 
 	Py_DECREF(v);
 	if (f->is_touched)
 		touch(s);
-	park(s);
+	park(s, listener);
 }

@@ -60,7 +60,7 @@ struct zygote_forked {
 	int32_t sys; /* errno, when there is none */
 };
 
-struct zygote_parked {
+struct zygote_parked { /* with the listener of seccomp_load_watched(), if there is one */
 	uint32_t word; /* ZYGOTE_READY */
 };
 
