@@ -122,6 +122,16 @@ static void add_hint(const struct client *c, const struct conf *conf, struct res
 		log_line(LOG_ERROR, "event=no_hint");
 }
 
+/* "mode: warm is not allowed here: ..." of the supervisor, as an error object like any other */
+static void refuse_late(struct server *s, struct client *c, const struct err *e)
+{
+	struct job_error why = { .field = "mode", .given = "warm", .allowed = "auto or cold" };
+
+	(void)snprintf(why.message, sizeof(why.message), "%.*s", (int)sizeof(why.message) - 1, e->msg);
+	work_release(c);
+	intake_refuse(s, c, ERR_INVALID, &why);
+}
+
 static void finish(struct server *s, struct client *c)
 {
 	struct err e = { .kind = ERR_NONE };
@@ -135,6 +145,10 @@ static void finish(struct server *s, struct client *c)
 		r.err.max = r.err.total;
 	}
 	leave(s, c);
+	if (k < 0 && e.kind == ERR_INVALID) { /* what was asked can't be had here: refused, nothing ran */
+		refuse_late(s, c, &e);
+		return;
+	}
 	if (k < 0) {
 		work_fail(s, c, STATUS_INTERNAL_ERROR, e.msg);
 		return;
