@@ -28,6 +28,15 @@ fuzz: deps-test ## a minute of libFuzzer for each parser
 	ninja -C build-fuzz
 	$(MESON) test -C build-fuzz --suite fuzz --print-errorlogs
 
+fidelity: deps-test all ## every script plain, cold and warm, compared (about half an hour)
+	/usr/bin/python3 tests/fidelity/fidelity.py
+
+deb: deps-build ## the Debian packages, into build-deb
+	packaging/deb.sh build-deb
+
+check-vm: deps-test ## the packages and the tests in a Debian 12 guest with systemd and cgroup v2 (software emulation)
+	/usr/bin/python3 tests/vm/run.py
+
 lint: deps-test build-clang/build.ninja ## clang-tidy, clang's warnings, cppcheck, shellcheck, spelling, layers
 	tools/lint.sh
 
@@ -40,11 +49,11 @@ install: all ## DESTDIR= PREFIX=
 	DESTDIR=$(DESTDIR) $(MESON) install -C build --no-rebuild
 
 clean: ## remove what was built
-	rm -rf build build-asan build-fuzz build-clang build-fail
+	rm -rf build build-asan build-fuzz build-clang build-fail build-deb
 
 deps-build: ; @tools/deps.sh build
 deps-test: ; @tools/deps.sh test
 build/build.ninja: ; $(MESON) setup build
 build-clang/build.ninja: ; CC=clang $(MESON) setup build-clang -Dwerror=true
 
-.PHONY: all help hello check asan fuzz lint bench install clean deps-build deps-test
+.PHONY: all help hello check asan fuzz fidelity deb check-vm lint bench install clean deps-build deps-test
