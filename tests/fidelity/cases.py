@@ -25,6 +25,36 @@ EXITS = ["sys.exit()", "sys.exit(256)", "sys.exit(-1)", "sys.exit('m')", "sys.ex
          "raise SystemExit(7)"]
 SECONDS = {"timeout": 2}
 
+DRESS = """
+import os, resource, socket, sys
+for name in sorted(n for n in dir(resource) if n.startswith("RLIMIT")):
+    print(name, resource.getrlimit(getattr(resource, name)))
+for folder in "/tmp", "/dev/shm":
+    s = os.statvfs(folder)
+    print(folder, s.f_blocks * s.f_frsize, s.f_files)
+print(sys.argv, os.environ, sys.stdin.read(), sys.stdout, os.cpu_count(), sorted(os.listdir()))
+for family in socket.AF_INET, socket.AF_INET6, socket.AF_UNIX:
+    try: print(socket.socket(family).family)
+    except OSError as e: print(e)
+print(sorted(os.listdir("/sys/class/net")) if os.path.exists("/sys/class/net") else socket.if_nameindex())
+"""
+DRESSES = {
+    "nothing": {},
+    "fewer processes": {"limits": {"processes": 8}},
+    "more processes": {"limits": {"processes": 256}},
+    "fewer open files": {"limits": {"open_files": 32}},
+    "more open files": {"limits": {"open_files": 1024}},
+    "a smaller disk": {"limits": {"disk_bytes": 4 << 20, "disk_files": 99}},
+    "a larger disk": {"limits": {"disk_bytes": 200 << 20, "disk_files": 9999}},
+    "seconds of CPU": {"limits": {"cpu_seconds": 7}},
+    "more CPUs": {"limits": {"cpus": 2}},
+    "no network": {"network": "none"},
+    "buffered": {"buffered": True},
+    "all at once": {"limits": {"processes": 99, "open_files": 300, "disk_bytes": 80 << 20, "cpus": 1.5},
+                    "args": ["a", "", "\u00e9"], "env": {"A": "b", "C": ""}, "stdin": "input\n",
+                    "files": {"a/b": "x", "c": ""}},
+}
+
 CASES = {
     "B1 a big standard output": Case('print("x" * 1_000_000)'),
     "B1 both streams at once": Case("""
@@ -228,6 +258,7 @@ if os.fork() == 0:
 os.wait()
 print('parent lives')
 """, ways=IN_SANDBOX, same=("status", "files")),
+    "B28 room for more": Case("x = bytearray(700 << 20)\nprint(len(x))", {"limits": {"memory_bytes": 1 << 30}}),
     "B29 much memory, several times": Case("""
 import time
 x = b' ' * 33_000_000
@@ -252,4 +283,5 @@ while True:
         while True: pass
     except BaseException: pass
 """, SECONDS),
+    **{f"dressed for {name}": Case(DRESS, fields, ways=IN_SANDBOX) for name, fields in DRESSES.items()},
 }

@@ -43,12 +43,8 @@ def scratch():
 
 def step(name, function, items):
     start = time.monotonic()
-    report = compare.in_parallel(function, items)
+    report = compare.in_parallel(function, items, say=lambda text: print(text, flush=True))
     print(f"{name}: {len(items)} scripts in {time.monotonic() - start:.0f} s: {report}", flush=True)
-    for text in report.failed:
-        print(f"  DIFFERENT {text}")
-    for text in report.unstable:
-        print(f"  unstable: {text}")
     return report
 
 
@@ -84,14 +80,15 @@ def main():
     parser.add_argument("--rows", type=pathlib.Path)
     parser.add_argument("--docs", action="store_true")
     args = parser.parse_args()
+    sys.stdout.reconfigure(errors="backslashreplace")  # names of tests may have lone surrogates
     if args.docs:
         tables.write()
         return 0
-    #tables.check()
+    tables.check()
     longest_first = sorted(compare.modules(), key=lambda m: -compare.modules()[m][0])
     total = run(args.what or WHAT, args.modules or longest_first)
     if args.rows:
-        args.rows.write_text("".join(row + "\n" for row in sorted(total.rows)))
+        args.rows.write_text("".join(row + "\n" for row in sorted(total.rows)), errors="backslashreplace")
     return 1 if total.failed or len(total.unstable) > tables.UNSTABLE_MAX else 0
 
 

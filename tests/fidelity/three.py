@@ -93,6 +93,8 @@ class Three:
             body = base64.b64decode(a["base64"]) if not a.get("left_out") else None
             files[a["name"]] = (a["size"], hashlib.sha256(body).hexdigest() if body is not None else a["left_out"])
         status = r["return_code"] if r["status"] in ("ok", "error", "signaled") else r["status"]
+        if status == "internal_error":
+            status += ": " + r["message"]
         out, err = (base64.b64decode(r[name]) for name in ("stdout_base64", "stderr_base64"))
         return r["mode"], Outcome(status, out, err, files)
 
@@ -103,15 +105,15 @@ class Three:
         """`auto`, held to be warm; tried again while its interpreter is being replaced."""
         for _ in range(20):
             mode, outcome = self._cloche("auto", script, **fields)
-            if mode == "warm":
+            if mode == "warm" or str(outcome.status).startswith("internal_error"):
                 self.n_warm += 1
                 return outcome
             self.n_cold_again += 1
             time.sleep(0.2)
         raise NotWarm("20 runs in a row went cold: " + (self.folder / "log").read_text(errors="replace")[-2000:])
 
-    def plain(self, script, timeout=60, args=(), files=None, script_name="main.py", env=None, **limits):
-        """@limits: not held here"""
+    def plain(self, script, timeout=60, args=(), files=None, script_name="main.py", env=None, **others):
+        """@others: what only a sandbox does"""
         job = {"script_content": script, "script_name": script_name, "timeout": timeout, "args": list(args),
                "files": files or {}, "python": PYTHON, "paths": self.paths, "environ": {**self.environ, **(env or {})}}
         user = [] if self.is_root else ["--user", "--keep-caps", "--map-user=1000", "--map-group=1000"]

@@ -128,7 +128,7 @@ def left_files(job):
                 body = f.read()
             short = os.path.relpath(path, "/tmp")
             if short not in inputs or inputs[short].encode() != body:
-                found[short] = (len(body), hashlib.sha256(body).hexdigest())
+                found[os.fsencode(short).decode("utf-8", "replace")] = (len(body), hashlib.sha256(body).hexdigest())
     return found
 
 
