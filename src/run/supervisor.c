@@ -206,6 +206,7 @@ static int inner(const struct setup *s, struct state *st, int go, int self)
 	if (r == 0) {
 		wall = -1;
 		r = take_cgroups(&st->home, go, &e);
+		(void)fd_send(go, "k", 1, NULL, 0); /* no other try: the control socket is ours */
 	}
 	if (r < 0) {
 		probe_failed(wall, st->reports, &e);
@@ -264,6 +265,7 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 {
 	int life[2];
 	int go[2];
+	char word;
 	pid_t pid;
 	int code;
 	int r;
@@ -286,9 +288,9 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 	(void)close(go[0]);
 	(void)close(life[0]);
 	r = help(pid, &st->home, go[1], e);
-	(void)close(go[1]);
-	if (r == 0)
+	if (r == 0 && read(go[1], &word, 1) == 1) /* it stays */
 		(void)close(WIRE_CONTROL); /* inner's alone: its death is heard at once, whatever clean-up is left */
+	(void)close(go[1]);
 	code = wait_for(pid);
 	return r < 0 ? r : code;
 }
