@@ -31,10 +31,10 @@ fuzz: deps-test ## a minute of libFuzzer for each parser
 fidelity: deps-test all ## every script plain, cold and warm, compared (about half an hour)
 	/usr/bin/python3 tests/fidelity/fidelity.py
 
-deb: deps-build ## the Debian packages, into build-deb
-	packaging/deb.sh build-deb
+deb: deps-build ## the Debian packages, into build/deb
+	packaging/deb.sh build/deb
 
-check-vm: deps-test ## the packages and the tests in a Debian 12 guest with systemd and cgroup v2 (software emulation)
+check-vm: deps-test deb ## the packages and the tests in a Debian 12 guest with systemd and cgroup v2 (software emulation)
 	/usr/bin/python3 tests/vm/run.py
 
 lint: deps-test build-clang/build.ninja ## clang-tidy, clang's warnings, cppcheck, shellcheck, spelling, layers
@@ -49,7 +49,7 @@ install: all ## DESTDIR= PREFIX=
 	DESTDIR=$(DESTDIR) $(MESON) install -C build --no-rebuild
 
 clean: ## remove what was built
-	rm -rf build build-asan build-fuzz build-clang build-fail build-deb
+	rm -rf build build-asan build-fuzz build-clang build-fail
 
 deps-build: ; @tools/deps.sh build
 deps-test: ; @tools/deps.sh test

@@ -85,6 +85,8 @@ def main():
     build("build-fail", "-Dwerror=true", "-Dfail_steps=true")
     by_meson("build", "unit", "fuzz", "lint")
     by_pytest("product", "build", ["tests/product"])
+    by_pytest("zygote", "build", ["tests/zygote"], ZYGOTE_HARNESS=str(TOP / "build/tests/zygote/zygote-harness"),
+              ZYGOTE_EXTENSION=str(TOP / "build/_cloche.abi3.so"))
     by_pytest("attack", "build", ["tests/attack"])
     one("static analysis", ["tools/lint.sh"])
     for name in failed:
