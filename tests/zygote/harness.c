@@ -228,7 +228,7 @@ static void make_pipes(const struct bench *b, const struct sandbox *box, struct 
 }
 
 /* A parked process of the zygote's. */
-static void park(struct bench *b, const struct sandbox *box, const struct ends *p, struct sandbox_child *c)
+static void park(struct bench *b, struct sandbox *box, const struct ends *p, struct sandbox_child *c)
 {
 	struct zygote_news news = { 0 };
 	struct err e = { 0 };
@@ -256,6 +256,8 @@ static void park(struct bench *b, const struct sandbox *box, const struct ends *
 	}
 	if (r < 0)
 		die(&e);
+	if (c->listener >= 0)
+		sandbox_let_socket(box, c); /* its init lets every socket be made: nothing is used again here */
 }
 
 static void drain(struct ends *p, struct buf out[2], int pidfd)
