@@ -67,7 +67,7 @@ static json_t *describe(const struct conf_environment *v, const struct run_pool_
 			has_version ? version : NULL, "mode", job_mode_name((enum job_mode)v->mode), "preload", preload,
 			"zygote_age", "zygote_runs", "zygote_memory_bytes", "parked");
 	if (env && pool && pool->is_ready) {
-		(void)json_object_set_new(env, "zygote_age", json_real((double)(pool->age_ns / NS_PER_MS) / 1e3));
+		(void)json_object_set_new(env, "zygote_age", json_real((double)pool->age_ns / (double)NS_PER_SEC));
 		(void)json_object_set_new(env, "zygote_runs", json_integer(pool->runs));
 		(void)json_object_set_new(env, "zygote_memory_bytes", json_integer((json_int_t)pool->memory_bytes));
 		(void)json_object_set_new(env, "parked", json_integer(pool->parked));
