@@ -63,7 +63,7 @@ for _ in range(9000):
     sys.stderr.write("e" * 99)
     print("o" * 99)
 """),
-    "B2 a flood": Case('while True: print("abcdefghij")', ways=IN_SANDBOX, same=("status",)),
+    "B2 a flood": Case('while True: print("abcdefghij" * 999)', ways=IN_SANDBOX, same=("status",)),
     "B4 output before a timeout": Case('print("a"); import time; time.sleep(99)', SECONDS),
     "B5 a child holds the pipe": Case('import subprocess; subprocess.Popen(["sleep", "300"]); print("hi")'),
     "B6 survivors of a timeout": Case("""

@@ -31,6 +31,10 @@ class NotWarm(Exception):
     """The run that was to be warm was not: nothing was compared."""
 
 
+class NoAnswer(Exception):
+    """A run hung, its timeout long over."""
+
+
 class Three:
     """
     A server to run scripts cold and warm in, and the plain interpreter beside it.
@@ -58,7 +62,7 @@ class Three:
         while not self._is_warm():
             if self.server.poll() is not None or time.monotonic() > end:
                 self.__exit__()
-                raise NotWarm("no warm interpreter: " + (self.folder / "log").read_text(errors="replace")[-2000:])
+                raise NotWarm("no warm interpreter: " + self._tail())
             time.sleep(0.1)
         self.environ = json.loads(self.cold("import json, os; print(json.dumps(dict(os.environ)))").stdout)
         return self
@@ -72,6 +76,9 @@ class Three:
             self.server.wait()
         self.log.close()
 
+    def _tail(self):
+        return (self.folder / "log").read_text(errors="replace")[-1500:]
+
     def _is_warm(self):
         try:
             return self._trigger({"script_content": "pass"})["mode"] == "warm"
@@ -79,9 +86,12 @@ class Three:
             return False
 
     def _trigger(self, request):
-        p = subprocess.run([*self.prefix, self.binary, "trigger", "--server", self.socket, "--request", "-"],
-                           input=json.dumps(request).encode(), env=self.env, cwd="/", stdout=subprocess.PIPE,
-                           stderr=subprocess.PIPE, timeout=request.get("timeout", 60) + 60)
+        try:
+            p = subprocess.run([*self.prefix, self.binary, "trigger", "--server", self.socket, "--request", "-"],
+                               input=json.dumps(request).encode(), env=self.env, cwd="/", stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, timeout=request.get("timeout", 60) + 60)
+        except subprocess.TimeoutExpired:
+            raise NoAnswer(f"{request}; the server: {self._tail()}") from None
         assert p.returncode == 0, (p.returncode, p.stdout[:500], p.stderr[-500:])
         return json.loads(p.stdout)
 
@@ -110,7 +120,7 @@ class Three:
                 return outcome
             self.n_cold_again += 1
             time.sleep(0.2)
-        raise NotWarm("20 runs in a row went cold: " + (self.folder / "log").read_text(errors="replace")[-2000:])
+        raise NotWarm("20 runs in a row went cold: " + self._tail())
 
     def plain(self, script, timeout=60, args=(), files=None, script_name="main.py", env=None, **others):
         """@others: what only a sandbox does"""
