@@ -61,8 +61,6 @@ StandardOutput=tty
 StandardError=tty
 TTYPath=/dev/ttyS0
 TimeoutStartSec=infinity
-SuccessAction=poweroff-force
-FailureAction=poweroff-force
 UNIT
 mkdir -p "$root/etc/systemd/system/default.target.wants"
 cat >"$root/etc/systemd/system/vm-start.timer" <<'UNIT'

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 import xml.etree.ElementTree as ET
 
@@ -29,15 +30,18 @@ CONSOLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 def payload(path, script):
     """What the guest gets: the package, the tests, and what to do."""
-    debs = sorted((TOP / "build/deb").glob("*.deb"))
+    debs = sorted((TOP / "build-deb").glob("*.deb"))
     if not debs:
-        sys.exit("run.py: no package below build/deb (make deb)")
+        sys.exit("run.py: no package below build-deb")
     with tarfile.open(path, "w") as tar:
         for deb in debs:
             if "dbgsym" not in deb.name:
                 tar.add(deb, f"deb/{deb.name}")
-        for name in ("tests", "examples", "docs"):
+        for name in ("tests", "examples", "docs", "src"):
             tar.add(TOP / name, f"tree/{name}", filter=lambda m: None if "__pycache__" in m.name else m)
+        for name in ("cloche", "cloche-supervisor", "_cloche.abi3.so"):
+            if (TOP / "build-fail" / name).exists():
+                tar.add(TOP / "build-fail" / name, f"tree/build-fail/{name}")
         tar.add(script, "guest.sh")
     size = path.stat().st_size
     with open(path, "ab") as f:
@@ -45,7 +49,7 @@ def payload(path, script):
 
 
 def boot(folder, seconds):
-    """Return: did it power itself off in time?"""
+    """Until it powers itself off, or its time is over"""
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(VM / "disk.img"), "-F", "raw", folder / "disk.qcow2"],
                    check=True)
     with open(folder / "out.tar", "wb") as f:
@@ -61,27 +65,30 @@ def boot(folder, seconds):
     start = time.monotonic()
     log = open(folder / "console.log", "w")
     p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace")
-    os.set_blocking(p.stdout.fileno(), True)
-    timer = subprocess.Popen(["sh", "-c", f"sleep {seconds}; kill {p.pid}"], start_new_session=True)
-    for line in p.stdout:
-        line = CONSOLE.sub("", line)
-        log.write(f"{time.monotonic() - start:7.1f} {line}")
-        log.flush()
-        print(line, end="", flush=True)
-    code = p.wait()
-    os.killpg(timer.pid, 15)
-    timer.wait()
+    timer = threading.Timer(seconds, p.kill)
+    timer.start()
+    try:
+        for line in p.stdout:
+            line = CONSOLE.sub("", line)
+            log.write(f"{time.monotonic() - start:7.1f} {line}")
+            log.flush()
+            print(line, end="", flush=True)
+    finally:
+        timer.cancel()
+        p.kill()  # it has ended, unless we are to
+        p.wait()
+        log.close()
     print(f"== the guest ran for {time.monotonic() - start:.0f} s", flush=True)
-    return code == 0
 
 
 def take(folder):
-    """Return: the folder with what the guest found"""
-    out = folder / "out"
-    shutil.rmtree(out, ignore_errors=True)
-    with tarfile.open(folder / "out.tar") as tar:
-        tar.extractall(folder)
-    return out
+    """Return: the folder with what the guest found, or None: it did not come to its end"""
+    try:
+        with tarfile.open(folder / "out.tar") as tar:
+            tar.extractall(folder)
+    except tarfile.ReadError:
+        return None
+    return folder / "out"
 
 
 def listed():
@@ -132,16 +139,20 @@ def count(out):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--script", type=pathlib.Path, default=HERE / "guest.sh")
+    parser.add_argument("--no-build", action="store_true", help="the packages that are below build-deb already")
     args = parser.parse_args()
+    if not args.no_build:
+        subprocess.run([TOP / "packaging/deb.sh", TOP / "build-deb"], check=True)
     subprocess.run([HERE / "image.sh", VM], check=True)
     folder = VM / f"run-{os.getpid()}"
     folder.mkdir()
     try:
         payload(folder / "in.tar", args.script)
-        if not boot(folder, LIMIT):
+        boot(folder, LIMIT)
+        out = take(folder)
+        if not out:
             print("FAILED the guest did not come to its end\n0 passed, 1 failed")
             return 1
-        out = take(folder)
         shutil.rmtree(VM / "out", ignore_errors=True)
         shutil.move(out, VM / "out")
         shutil.copy(folder / "console.log", VM / "out/console.log")
