@@ -90,7 +90,8 @@ int pump_send(struct work *w, const void *message, size_t len)
 		return 0;
 	if (errno == EAGAIN)
 		return -EAGAIN;
-	lose_channel(w);
+	/* the caller is gone: that ends the run, and epoll is about to say so; whatever else it was, it says so then, too */
+	(void)shutdown(w->channel, SHUT_RDWR);
 	return 0;
 }
 
