@@ -151,6 +151,11 @@ void look_oom(struct work *w)
 		work_event(w, EVENT_MEMORY);
 }
 
+bool look_is_counted(const struct work *w)
+{
+	return w->box.cgroup.kind == CGROUP_V2 || (w->box.cgroup.has & CGROUP_CPUACCT);
+}
+
 void look_final(struct work *w)
 {
 	struct wire_outcome *o = &w->outcome;

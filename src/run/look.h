@@ -13,6 +13,9 @@ int look_start(struct work *w) MUST_CHECK;
 /* look_oom() - the control group tells of an out-of-memory */
 void look_oom(struct work *w);
 
+/* look_is_counted() - CPU time is the control group's to tell, not that of whoever was reaped */
+bool look_is_counted(const struct work *w);
+
 /* look_final() - everything is reaped: fill the outcome's figures */
 void look_final(struct work *w);
 

@@ -215,7 +215,7 @@ static unsigned count(const struct supervise *s, const struct pool *p, unsigned 
 
 		if (!w || w->is_done)
 			continue;
-		*ret_busy += w->has_job;
+		*ret_busy += w->has_job && !w->is_answered;
 		n += w->pool == p && !w->has_job;
 	}
 	return n;

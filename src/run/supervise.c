@@ -344,6 +344,8 @@ static void on_ended(struct work *w)
 	w->outcome.execution_ns = clock_now_ns() - w->started_ns;
 	w->look_ns = 0;
 	watch_clear(w->s, &w->watch[WATCH_OOM]);
+	/* to end, an init takes its mounts apart: nobody has to wait for that whose processes are all gone */
+	w->is_empty = !w->job.has_artifacts && look_is_counted(w) && sandbox_is_empty(&w->box);
 	if (!w->job.has_artifacts || w->outcome.cause == WIRE_CAUSE_CANCELLED || sandbox_sweep(&w->box) < 0)
 		end(w);
 	else

@@ -54,18 +54,22 @@ static void answer(struct work *w)
 		pump_watch(w);
 		return;
 	}
-	work_done(w);
+	w->is_answered = true;
+	w->is_channel_gone = true; /* nothing more is said, or heard */
+	pump_watch(w);
 }
 
 void work_finish(struct work *w)
 {
-	if (w->is_done || w->state != WORK_ENDING || w->child.pidfd >= 0 || w->box.init != 0)
+	bool is_over = w->box.init == 0;
+
+	if (w->is_done || w->state != WORK_ENDING || w->child.pidfd >= 0 || !(is_over || w->is_empty))
 		return;
 	for (int i = 0; i < 2 && !w->is_piped; i++)
 		fd_close(&w->out[i].fd);
-	if (!w->is_channel_full && pump_is_dry(w))
+	if (!w->is_answered && !w->is_channel_full && pump_is_dry(w))
 		answer(w);
-	else if (w->is_channel_gone && pump_is_dry(w))
+	if (is_over && (w->is_answered || (w->is_channel_gone && pump_is_dry(w))))
 		work_done(w);
 }
 

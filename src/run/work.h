@@ -82,7 +82,9 @@ struct work {
 	bool is_channel_gone;
 	bool is_shut; /* the caller asked for the end */
 	bool is_piped; /* the script has its pipes: they end by themselves */
-	bool is_done; /* answered; freed when the current events are through */
+	bool is_answered;
+	bool is_empty; /* no process of the run is left: init goes on ending behind the answer */
+	bool is_done; /* answered and gone; freed when the current events are through */
 	char *findings; /* owned; of the screen, FINDINGS_MAX bytes; hostile */
 	size_t findings_len;
 	uint64_t deadline_ns; /* of this state; 0: none */

@@ -451,6 +451,16 @@ bool cgroup_is_oom(const struct cgroup *g)
 	return usage.oom_kills > 0;
 }
 
+bool cgroup_is_empty(const struct cgroup *g)
+{
+	char text[64];
+
+	if (g->kind == CGROUP_V1)
+		return cgroup_v1_is_empty(g);
+	return g->kind == CGROUP_V2 && (g->has & CGROUP_PIDS) &&
+	       fd_read_at(g->dir[0], "pids.current", text, sizeof(text)) > 0 && strcmp(text, "0\n") == 0;
+}
+
 int cgroup_kill(const struct cgroup *g)
 {
 	return g->kind == CGROUP_V2 ? fd_write_at(g->dir[0], "cgroup.kill", "1") : -ENOSYS;

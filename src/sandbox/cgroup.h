@@ -70,7 +70,7 @@ struct cgroup_limits {
 	uint32_t cpu_milli;    /* thousandths of one CPU */
 };
 
-enum cgroup_counter { CGROUP_PEAK, CGROUP_CHARGED, CGROUP_OOM, CGROUP_REFUSED, CGROUP_USED, CGROUP_COUNTERS };
+enum cgroup_counter { CGROUP_PEAK, CGROUP_CHARGED, CGROUP_OOM, CGROUP_REFUSED, CGROUP_USED, CGROUP_ALIVE, CGROUP_COUNTERS };
 
 /* One slot's group. */
 struct cgroup {
@@ -96,7 +96,7 @@ struct cgroup {
 #define CGROUP_EMPTY                                                                                                   \
 	{                                                                                                              \
 		.dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 }, .oom_fd = -1, .peak_fd = -1,                   \
-		.counters = { -1, -1, -1, -1, -1 }                                                                     \
+		.counters = { -1, -1, -1, -1, -1, -1 }                                                                 \
 	}
 
 /* cgroup_open() - make (or take again) the group of @slot.  @ret is written on success only; all descriptors CLOEXEC */
@@ -135,6 +135,9 @@ void cgroup_usage(const struct cgroup *g, struct cgroup_usage *ret);
  * for every group below that one at once.  On v2 it can mean other things.
  */
 bool cgroup_is_oom(const struct cgroup *g);
+
+/* cgroup_is_empty() - no process is inside, not even one that nobody has reaped; false where that can't be told */
+bool cgroup_is_empty(const struct cgroup *g);
 
 /* cgroup_kill() - SIGKILL to everything inside at once (v2 since 5.14).  Return: 0, or -errno (-ENOSYS: v1) */
 int cgroup_kill(const struct cgroup *g);

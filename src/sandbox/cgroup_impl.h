@@ -124,6 +124,7 @@ void cgroup_v1_host(struct cgroup_host *h, const struct cgroup_texts *t, const c
 int cgroup_v1_open(struct cgroup *g, struct err *e) MUST_CHECK;
 int cgroup_v1_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e) MUST_CHECK;
 bool cgroup_v1_is_oom(const struct cgroup *g);
+bool cgroup_v1_is_empty(const struct cgroup *g);
 void cgroup_v1_usage(const struct cgroup *g, struct cgroup_usage *ret);
 
 void cgroup_v2_host(struct cgroup_host *h, const struct cgroup_texts *t, const char *name, uid_t uid, gid_t gid);

@@ -163,6 +163,7 @@ static const struct {
 	[CGROUP_OOM] = { CGROUP_MEMORY, "memory.oom_control", O_RDONLY },
 	[CGROUP_REFUSED] = { CGROUP_PIDS, "pids.events", O_RDONLY },
 	[CGROUP_USED] = { CGROUP_CPUACCT, "cpuacct.usage", O_RDONLY },
+	[CGROUP_ALIVE] = { CGROUP_PIDS, "pids.current", O_RDONLY },
 };
 
 /* One that is not there reads as 0, as it does on kernels without it. */
@@ -315,6 +316,14 @@ int cgroup_v1_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e
 	if (r == 0)
 		g->now = *l;
 	return r;
+}
+
+bool cgroup_v1_is_empty(const struct cgroup *g)
+{
+	char text[64];
+
+	read_counter(g, CGROUP_ALIVE, text, sizeof(text));
+	return strcmp(text, "0\n") == 0;
 }
 
 bool cgroup_v1_is_oom(const struct cgroup *g)

@@ -203,6 +203,11 @@ int sandbox_hear(struct sandbox *s, char *ret_step, struct err *e)
 	return err_set(e, ERR_HOST, m.fail.sys, "build the sandbox: step %s", m.fail.step);
 }
 
+bool sandbox_is_empty(const struct sandbox *s)
+{
+	return cgroup_is_empty(&s->cgroup);
+}
+
 bool sandbox_is_sampled(const struct sandbox *s)
 {
 	return !(s->cgroup.has & CGROUP_MEMORY);

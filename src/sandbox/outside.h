@@ -149,6 +149,9 @@ void sandbox_kill(struct sandbox *s);
 /* sandbox_reap_init() - Return: 1 reaped, 0 still there */
 int sandbox_reap_init(struct sandbox *s, struct rusage *ret_usage);
 
+/* sandbox_is_empty() - for sure, nothing is left in it but init (which may go on ending) */
+bool sandbox_is_empty(const struct sandbox *s);
+
 /* sandbox_is_sampled() - memory is not held by a control group */
 bool sandbox_is_sampled(const struct sandbox *s);
 
