@@ -17,6 +17,7 @@ _cloche_options()
 	config) echo "--help" ;;
 	serve) echo "--socket --help" ;;
 	env) echo "--local --server --json --help" ;;
+	bench) echo "--json --help" ;;
 	esac
 }
 
@@ -53,7 +54,7 @@ _cloche()
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		_cloche_words "run trigger batch doctor config serve env --help --version" "$cur"
+		_cloche_words "run trigger batch doctor config serve env bench --help --version" "$cur"
 		return
 	fi
 	[[ $command == run ]] && _cloche_has_script && return

@@ -11,6 +11,7 @@
  *	cmd_doctor.c   doctor   what protects a run here
  *	cmd_config.c   config   is the configuration valid
  *	cmd_env.c      env      which Pythons scripts may use
+ *	cmd_bench.c    bench    what a run costs here (bench.c measures)
  *	cmd_serve.c    serve    becomes the server, a program of its own
  *	options.c      the one table of options: getopt, --help
  *	setup.c        the configuration (run/settings.h) with the options laid over it
@@ -48,6 +49,7 @@ static const struct command {
 	{ "doctor", cmd_doctor, "doctor [--json]", "what protects a run on this host, what is missing, the remedy" },
 	{ "serve", cmd_serve, "serve [--socket PATH]", "the server that run, trigger and batch find by themselves" },
 	{ "env", cmd_env, "env [--json]", "which Pythons scripts may use" },
+	{ "bench", cmd_bench, "bench [--json]", "what a run costs here, beside plain python3" },
 	{ "config", cmd_config, "config check [FILE...]", "is the configuration valid, and what does it come to" },
 };
 
@@ -93,7 +95,7 @@ static int dispatch(int argc, char **argv)
 			return commands[i].run(argc - 1, argv + 1);
 	}
 	(void)refuse(&no, argv[1][0] == '-' ? "option" : "command", argv[1],
-		     "run, trigger, batch, doctor, config, serve, env, --help, --version");
+		     "run, trigger, batch, doctor, config, serve, env, bench, --help, --version");
 	return refusal_tell(&no, false);
 }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ON_EVERY (ON_RUN | ON_TRIGGER | ON_BATCH | ON_DOCTOR | ON_CONFIG | ON_SERVE | ON_ENV)
+#define ON_EVERY (ON_RUN | ON_TRIGGER | ON_BATCH | ON_DOCTOR | ON_CONFIG | ON_SERVE | ON_ENV | ON_BENCH)
 #define ON_JOBS  (ON_RUN | ON_TRIGGER | ON_BATCH)
 
 struct option_spec {
@@ -46,6 +46,7 @@ static const struct option_spec specs[] = {
 	{ OPT_JSON, 0, "--json", NULL, ON_RUN, "print the result as one JSON object" },
 	{ OPT_JSON, 0, "--json", NULL, ON_DOCTOR, "print the report as one JSON object" },
 	{ OPT_JSON, 0, "--json", NULL, ON_ENV, "print the list as one JSON object" },
+	{ OPT_JSON, 0, "--json", NULL, ON_BENCH, "print every figure as one JSON object" },
 	{ OPT_REQUIRE, 0, "--require", "LIST", ON_JOBS | ON_DOCTOR, "protections that must hold in full" },
 	{ OPT_ALLOW_MISSING, 0, "--allow-missing", "LIST", ON_JOBS | ON_DOCTOR, "protections that may be missing" },
 	{ OPT_SCREEN_REPORT, 0, "--screen-report", "LIST", ON_JOBS, "warn when the script uses ctypes,os.system,..." },

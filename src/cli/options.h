@@ -19,6 +19,7 @@ enum option_command {
 	ON_CONFIG = 1 << 4,
 	ON_SERVE = 1 << 5,
 	ON_ENV = 1 << 6,
+	ON_BENCH = 1 << 7,
 };
 
 enum option_id {
