@@ -17,7 +17,7 @@ OK = json.dumps({"script_content": "print('ran')"})
 SLOW = json.dumps({"script_content": "import time\ntime.sleep(30)"})
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def booted():
     support.need_root()
     if not os.path.isdir("/run/systemd/system"):

@@ -84,7 +84,7 @@ own="XDG_RUNTIME_DIR=/run/user/$uid DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user
 # It looks for what a build folder has.
 installed="--deselect tests/attack/test_fail_steps.py::test_the_product_can_not_fail_on_purpose"
 # Its control needs a setuid program of root's, which an ordinary user can't make.
-plain="--deselect tests/attack/test_attack_processes.py::test_control[setuid-program]"
+plain="--deselect tests/attack/test_attack_files.py::test_control[setuid-program]"
 pytest hosts-root tests/hosts
 pytest product-root tests/product/test_limits.py tests/product/test_lifecycle.py
 # shellcheck disable=SC2086 # lists of words
