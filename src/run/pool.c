@@ -178,11 +178,15 @@ void pool_event(struct supervise *s, struct watch *w, uint32_t events)
 	}
 }
 
-/* Can a sandbox that was built for @a be dressed for @b?  Files and CPUs are settled when it is built. */
-static bool is_same_build(const struct sandbox_spec *a, const struct sandbox_spec *b)
+/*
+ * Can a sandbox that was built for @a be dressed for @b?  Files and CPUs are settled when it is built; a process's own limits
+ * can be lowered from outside, but to raise them takes the host's root.
+ */
+static bool can_dress(const struct sandbox_spec *a, const struct sandbox_spec *b, bool is_sampled)
 {
 	return a->disk_bytes == b->disk_bytes && a->disk_files == b->disk_files && a->cpu_milli == b->cpu_milli &&
-	       a->has_loopback == b->has_loopback;
+	       a->has_loopback == b->has_loopback && b->processes <= a->processes && b->open_files <= a->open_files &&
+	       (!is_sampled || b->memory_bytes <= a->memory_bytes);
 }
 
 struct work *pool_take(struct pool *p, const struct wire_job *j)
@@ -192,7 +196,8 @@ struct work *pool_take(struct pool *p, const struct wire_job *j)
 	for (unsigned i = 0; i < p->s->n_slots; i++) {
 		struct work *w = p->s->works[i];
 
-		if (!w || w->pool != p || w->has_job || w->is_done || !is_same_build(&w->box.spec, &j->spec))
+		if (!w || w->pool != p || w->has_job || w->is_done ||
+		    !can_dress(&w->box.spec, &j->spec, sandbox_is_sampled(&w->box)))
 			continue;
 		if (w->state == WORK_PARKED)
 			return w;
