@@ -115,6 +115,8 @@ def check_limits(host, who, place):
     r = trigger(host, who, place, "x = []\nimport time\nfor i in range(400): x.append(bytearray(1 << 20)); time.sleep(0.002)",
                 limits={"memory_bytes": 128 << 20})
     assert r["status"] == "memory_limit", r
+    if host.is_slow:
+        return
     r = trigger(host, who, place, "import os, time\nn = 0\ntry:\n  while n < 40:\n    if os.fork() == 0: time.sleep(5); os._exit(0)\n    n += 1\n"
                 "except OSError: pass\nprint(n < 16)", limits={"processes": 16})
     assert (r["status"], r["stdout"]) == ("ok", "True\n"), r
