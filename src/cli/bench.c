@@ -80,7 +80,7 @@ static int spawned_step(struct spawned *p)
 
 int bench_spawn(const char *program, const char *arg, double *ret_ms)
 {
-	struct spawned p;
+	struct spawned p = { .out = -1 };
 	int r = spawn(program, arg, &p);
 
 	while (r == 0)

@@ -218,7 +218,7 @@ static void print(const struct bench *b)
 	print_distribution(&b->rows[WARM]);
 	(void)printf("\nFresh: %u runs, %u alive at a time, each in process, mount, user, ipc, uts and network namespaces of its\n"
 		     "own (their inodes differ), none found a file that another had left in /tmp or /dev/shm.\n",
-		     b->n_fresh, BENCH_CLIENTS);
+		     b->n_fresh, (unsigned)BENCH_CLIENTS);
 	if (b->parked_kib)
 		(void)printf("Memory: a parked sandbox holds %lu KiB (PSS of all its processes, mean of %u).\n", b->parked_kib,
 			     b->n_parked);

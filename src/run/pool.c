@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,8 @@
 enum { HEAR, END, NEXT_HEAR, NEXT_END };
 
 #define CALM_NS    (10 * NS_PER_SEC) /* without a miss for this long: one fewer is kept */
+#define PARKED_ROOM 8             /* so many are never parked, but left to jobs that fit no parked one */
+#define SETTLE_MS   100
 #define LOW_MEMORY 16                /* a sixteenth of the host's memory: less is left, nothing more is kept than that */
 
 struct pool *pool_of(struct supervise *s, unsigned env)
@@ -94,6 +97,20 @@ static bool is_known(pid_t pid, void *arg)
 	return false;
 }
 
+/* No answer comes any more: those that wait for one hear so. */
+static void give_up(struct pool *p)
+{
+	for (unsigned i = 0; i < p->s->n_slots; i++) {
+		struct work *w = p->s->works[i];
+
+		if (w && w->pool == p && w->state == WORK_FORKING && w->child.pid == 0 && !w->is_done) {
+			work_event(w, EVENT_NO_FORK);
+			work_finish(w);
+		}
+	}
+	zygote_reap_strays(is_known, p->s);
+}
+
 void pool_lost(struct pool *p)
 {
 	char words[160];
@@ -103,29 +120,7 @@ void pool_lost(struct pool *p)
 	unwatch(p, false);
 	zygote_stop(&p->zygote);
 	back_off(p);
-	for (unsigned i = 0; i < p->s->n_slots; i++) {
-		struct work *w = p->s->works[i];
-
-		if (w && w->pool == p && w->state == WORK_FORKING && !w->is_done) {
-			work_event(w, EVENT_NO_FORK);
-			work_finish(w);
-		}
-	}
-	zygote_reap_strays(is_known, p->s);
-}
-
-/* The one that was starting serves now; what the old one has forked stays as it is. */
-static void take_over(struct pool *p)
-{
-	unwatch(p, false);
-	zygote_stop(&p->zygote);
-	unwatch(p, true);
-	p->zygote = p->next;
-	p->next = (struct zygote)ZYGOTE_EMPTY;
-	p->n_deaths = 0;
-	p->why[0] = '\0';
-	if (watch(p, false) < 0)
-		pool_lost(p);
+	give_up(p);
 }
 
 static void next_lost(struct pool *p)
@@ -143,12 +138,57 @@ static void forked(struct pool *p, const struct zygote_news *news)
 {
 	struct work *w = news->tag < SANDBOX_SLOTS ? p->s->works[news->tag] : NULL;
 
-	if (w && w->pool == p && w->state == WORK_FORKING && w->child.pid == 0 && !w->is_done) {
+	/* one that is ending meanwhile: its init waits until this child is reaped, and that takes a parent that watches it */
+	if (w && w->pool == p && (w->state == WORK_FORKING || w->state == WORK_ENDING) && w->child.pid == 0 && !w->is_done) {
 		work_forked(w, news);
 		work_finish(w);
 	} else if (news->pid > 0) {
 		zygote_reap_strays(is_known, p->s); /* its work is gone, and its sandbox with it */
 	}
+}
+
+static bool is_asked(const struct pool *p)
+{
+	for (unsigned i = 0; i < p->s->n_slots; i++) {
+		const struct work *w = p->s->works[i];
+
+		if (w && w->pool == p && w->state == WORK_FORKING && w->child.pid == 0 && !w->is_done)
+			return true;
+	}
+	return false;
+}
+
+/* What the old one was asked for comes first: a fork takes it a millisecond. */
+static void settle(struct pool *p)
+{
+	struct pollfd ready = { .fd = p->zygote.sock, .events = POLLIN };
+	struct zygote_news news;
+
+	while (p->zygote.pid > 0 && poll(&ready, 1, is_asked(p) ? SETTLE_MS : 0) == 1) {
+		int said = zygote_hear(&p->zygote, &news);
+
+		if (said == ZYGOTE_SAID_FORKED)
+			forked(p, &news);
+		else if (said == ZYGOTE_SAID_END)
+			break;
+	}
+	if (is_asked(p))
+		give_up(p);
+}
+
+/* The one that was starting serves now; what the old one has forked stays as it is. */
+static void take_over(struct pool *p)
+{
+	settle(p);
+	unwatch(p, false);
+	zygote_stop(&p->zygote);
+	unwatch(p, true);
+	p->zygote = p->next;
+	p->next = (struct zygote)ZYGOTE_EMPTY;
+	p->n_deaths = 0;
+	p->why[0] = '\0';
+	if (watch(p, false) < 0)
+		pool_lost(p);
 }
 
 void pool_event(struct supervise *s, struct watch *w, uint32_t events)
@@ -232,7 +272,7 @@ void pool_refill(struct supervise *s)
 		struct pool *p = &s->pools[i];
 		unsigned busy;
 
-		if (!pool_is_ready(p) || s->n_works + 8 >= SANDBOX_SLOTS)
+		if (!pool_is_ready(p) || s->n_works + PARKED_ROOM >= (s->max_works ? s->max_works : SANDBOX_SLOTS))
 			continue;
 		/* a running script comes first: while there is one, only an empty shelf is filled */
 		if (count(s, p, &busy) < (busy ? (p->target ? 1 : 0) : p->target)) {
@@ -294,11 +334,25 @@ static void renew(struct pool *p)
 	begin(p); /* it takes over when it is ready */
 }
 
+/* Children of zygotes that died before they could tell of them, and that were still alive then. */
+static void reap_strays(struct supervise *s)
+{
+	for (unsigned i = 0; i < s->n_slots; i++) {
+		const struct work *w = s->works[i];
+
+		if (w && w->state == WORK_ENDING && !w->is_done && w->child.pid == 0) {
+			zygote_reap_strays(is_known, s);
+			return;
+		}
+	}
+}
+
 void pool_tick(struct supervise *s)
 {
 	bool is_low = is_memory_low(s);
 	uint64_t now = clock_now_ns();
 
+	reap_strays(s);
 	for (unsigned i = 0; i < s->n_pools; i++) {
 		struct pool *p = &s->pools[i];
 		unsigned busy;

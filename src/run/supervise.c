@@ -234,6 +234,8 @@ static void on_parked(struct work *w)
 		hand_over(w);
 	else
 		enter(w, WORK_PARKED, 0);
+	for (int i = 0; i < 3; i++) /* the child has its own */
+		fd_close(&w->pipes[i]);
 }
 
 /* No warm child after all: what is waiting for it goes cold in the sandbox that is there; nobody waits: it is let go. */
@@ -241,9 +243,8 @@ static void on_no_fork(struct work *w)
 {
 	struct err e = { 0 };
 
-	watch_clear(w->s, &w->watch[WATCH_MAIN]);
 	watch_clear(w->s, &w->watch[WATCH_STATUS]);
-	fd_close(&w->child.status); /* a child that was made is waiting on it, and ends */
+	fd_close(&w->child.status); /* a child that was made is waiting on it, and ends; it is still to be reaped */
 	(void)snprintf(w->outcome.note, sizeof(w->outcome.note), "%s", w->pool->why);
 	w->pool = NULL;
 	if (w->has_job && w->job.mode != WIRE_WARM && w->child.pidfd < 0 &&

@@ -22,6 +22,7 @@ struct supervise {
 	int nothing; /* /dev/null */
 	struct work *works[SANDBOX_SLOTS]; /* by slot */
 	unsigned n_works;
+	unsigned max_works; /* as many as there are descriptors for; 0: not known yet */
 	unsigned n_slots;   /* none is in use from here on */
 	bool has_done;      /* a work has been answered */
 	struct watch *clock; /* owned; one timer for all works; NULL: not needed yet */

@@ -154,8 +154,9 @@ static int say(struct run *r)
 	}
 	if (!r->is_done)
 		return result_set_message(&r->result, "not the script's fault, safe to retry: %s", r->err.msg);
-	return result_set_message(&r->result, "not the script's fault, safe to retry: %s",
-				  o->err.msg[0] ? o->err.msg : "an outcome that can't be");
+	return result_set_message(&r->result, "not the script's fault, safe to retry: %s%s%.319s",
+				  o->err.msg[0] ? o->err.msg : "an outcome that can't be", o->remedy[0] ? "; remedy: " : "",
+				  o->remedy);
 }
 
 static int warn_findings(struct run *r)

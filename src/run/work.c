@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,9 @@
 #include "run/look.h"
 #include "run/pool.h"
 #include "sandbox/probe.h"
+
+#define FDS_OWN      160 /* networks that wait, zygotes, a message that is being received */
+#define FDS_PER_WORK 26
 
 int watch_set(struct supervise *s, struct watch *w, int fd, uint32_t events)
 {
@@ -147,12 +151,26 @@ void supervise_end(struct supervise *s)
 	supervise_reap(s);
 }
 
+/* Descriptors are the first thing to run out; a job that they do not suffice for must hear so. */
+static unsigned max_works(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur >= FDS_OWN + (rlim_t)FDS_PER_WORK * SANDBOX_SLOTS)
+		return SANDBOX_SLOTS;
+	return l.rlim_cur > FDS_OWN + 2 * FDS_PER_WORK ? (unsigned)(l.rlim_cur - FDS_OWN) / FDS_PER_WORK : 2;
+}
+
 /* A work without a job, in a free slot; not yet in the table.  NULL: no room */
 static struct work *work_new(struct supervise *s, unsigned *ret_slot)
 {
 	struct work *w;
 
 	*ret_slot = 0;
+	if (s->max_works == 0)
+		s->max_works = max_works();
+	if (s->n_works >= s->max_works)
+		return NULL;
 	while (*ret_slot < SANDBOX_SLOTS && s->works[*ret_slot])
 		(*ret_slot)++;
 	w = *ret_slot < SANDBOX_SLOTS ? calloc(1, sizeof(*w)) : NULL;
@@ -291,7 +309,7 @@ void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size
 	int r;
 
 	if (!w) {
-		(void)err_set(&e, ERR_BUSY, ENOMEM, "no room for another run");
+		(void)err_set(&e, ERR_BUSY, ENOMEM, "no room for another run (of %u: RLIMIT_NOFILE is what counts)", s->max_works);
 		if (n_fds > 0)
 			refuse(fds[0], &(struct wire_outcome){ .wall = -1 }, &e);
 	} else {

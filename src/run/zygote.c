@@ -284,6 +284,7 @@ static void fill_request(struct zygote_fork *f, const struct outside *o, const s
 	f->n_ids = o->home->ids.count;
 	f->has_cgroup_ns = o->home->has_cgroup_ns;
 	f->has_landlock = o->home->has_landlock;
+	f->has_proc = o->home->has_proc;
 	f->is_sampled = sandbox_is_sampled(s);
 	f->is_cgroup_v2 = s->cgroup.kind == CGROUP_V2;
 	f->cpu = s->cgroup.has & CGROUP_CPU ? -1 : (int)s->slot;

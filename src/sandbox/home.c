@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 
 #include "base/fd.h"
 #include "sandbox/step.h"
@@ -20,6 +21,8 @@
 /* Host ids from here on belong to nobody: above systemd's container range, below the signed limit. */
 #define RANGE_FIRST UINT64_C(1879048192)
 #define RANGE_END   UINT64_C(2147352576)
+
+#define FILES_WANTED (32u * SANDBOX_SLOTS)
 
 /*
  * Every supervisor takes a block of its own at random, so that two of them share no uid: of 32,700 blocks, or of the
@@ -84,6 +87,23 @@ void home_ids(struct home_ids *ret)
 	*ret = (struct home_ids){ .uid = uid, .gid = gid, .count = HOME_IDS, .is_given = 1 };
 }
 
+/* A sandbox takes up to 26 descriptors of the supervisor's, and login sessions start with 1,024.  Scripts have their own limit. */
+static void raise_files(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) < 0)
+		return;
+	if (l.rlim_max < FILES_WANTED) {
+		struct rlimit more = { FILES_WANTED, FILES_WANTED }; /* real root's to give */
+
+		if (setrlimit(RLIMIT_NOFILE, &more) == 0)
+			return;
+	}
+	l.rlim_cur = l.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
 pid_t home_clone(const struct cgroup_host *cgroup, struct err *e)
 {
 	struct clone_args args = {
@@ -96,6 +116,7 @@ pid_t home_clone(const struct cgroup_host *cgroup, struct err *e)
 		args.flags |= CLONE_INTO_CGROUP;
 		args.cgroup = (uint32_t)cgroup->sup_dir;
 	}
+	raise_files();
 	if (step_is_failed_on_purpose("clone"))
 		return err_set(e, ERR_HOST, errno, "clone");
 	pid = sys_clone3(&args);
@@ -174,7 +195,7 @@ int home_exec(int self, const void *state, size_t len, struct err *e)
 #endif
 	if (fd < 0)
 		return err_set(e, ERR_HOST, -fd, "hand the state over");
-	self = fcntl(self, F_DUPFD_CLOEXEC, 100); /* out of the state's way */
+	self = fcntl(self, F_DUPFD_CLOEXEC, 52); /* few descriptors may be allowed; out of the state's way */
 	if (self < 0 || dup2(fd, HOME_STATE_FD) < 0) /* the copy is not CLOEXEC */
 		return err_set(e, ERR_HOST, errno, "hand the state over");
 	(void)syscall(SYS_execveat, self, "", argv, env, AT_EMPTY_PATH);

@@ -145,7 +145,7 @@ static int step_limits(const struct inside *in)
 	if (in->address_space && limit(RLIMIT_AS, in->address_space) < 0)
 		return -1;
 	/* address space that is only reserved counts too */
-	if (in->is_sampled && limit(RLIMIT_DATA, inside_data_bytes(s)) < 0)
+	if (in->is_sampled && limit(RLIMIT_DATA, inside_data_bytes(s, in->home->has_proc)) < 0)
 		return -1;
 #endif
 	return 0;

@@ -50,10 +50,13 @@ static inline uint32_t inside_cpu_seconds(const struct sandbox_spec *s)
 	return (uint32_t)(s->cpu_ns / UINT64_C(1000000000)) + 2;
 }
 
-/* inside_data_bytes() - RLIMIT_DATA behind sampling, for what grows faster than samples are taken */
-static inline uint64_t inside_data_bytes(const struct sandbox_spec *s)
+/*
+ * inside_data_bytes() - RLIMIT_DATA where no control group holds memory: behind sampling, for what grows faster than
+ * samples are taken; without a proc nothing is sampled, and it is all that each process has
+ */
+static inline uint64_t inside_data_bytes(const struct sandbox_spec *s, bool has_proc)
 {
-	return 2 * s->memory_bytes + (UINT64_C(256) << 20);
+	return has_proc ? 2 * s->memory_bytes + (UINT64_C(256) << 20) : s->memory_bytes;
 }
 
 /*

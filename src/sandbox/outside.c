@@ -192,6 +192,12 @@ int sandbox_hear(struct sandbox *s, char *ret_step, struct err *e)
 		s->is_ready = true;
 		if (!s->has_proc)
 			fd_close(&s->proc_dir);
+		if ((s->cgroup.has & CGROUP_MEMORY) && (s->cgroup.has & CGROUP_CPUACCT)) { /* nothing to be sampled */
+			fd_close(&s->tmp_dir);
+			fd_close(&s->shm_dir);
+			fd_close(&s->proc_dir);
+			s->has_proc = false;
+		}
 		return SANDBOX_SAID_READY;
 	}
 	for (size_t i = 0; i < n_fds; i++)
@@ -329,7 +335,7 @@ int sandbox_dress(struct outside *o, struct sandbox *s, const struct sandbox_chi
 	if (r == 0 && spec->cpu_ns)
 		r = limit(c, RLIMIT_CPU, inside_cpu_seconds(spec), e);
 	if (r == 0 && sandbox_is_sampled(s) && spec->memory_bytes != s->spec.memory_bytes)
-		r = limit(c, RLIMIT_DATA, inside_data_bytes(spec), e);
+		r = limit(c, RLIMIT_DATA, inside_data_bytes(spec, o->home->has_proc), e);
 	if (r == 0)
 		s->spec = *spec;
 	return r;

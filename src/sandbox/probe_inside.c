@@ -106,8 +106,11 @@ static bool cgroup_ns_holds(const struct home *home)
 
 static bool proc_holds(const struct home *home)
 {
+	auto_fd int fd = -1;
+
 	(void)home;
-	return access("/proc/1/environ", R_OK) < 0 && access("/proc/sys", F_OK) < 0 && access("/proc/kmsg", F_OK) < 0;
+	fd = open("/proc/1/environ", O_RDONLY | O_CLOEXEC); /* access() does not ask what open() does */
+	return fd < 0 && access("/proc/sys", F_OK) < 0 && access("/proc/kmsg", F_OK) < 0;
 }
 
 static bool capabilities_hold(const struct home *home)
@@ -145,7 +148,7 @@ static bool seccomp_holds(const struct home *home)
 	(void)home;
 	return prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 2 && refused(syscall(SYS_unshare, 0), EPERM) &&
 	       refused(syscall(SYS_keyctl, 0, 0, 0, 0, 0), ENOSYS) && refused(syscall(SYS_bpf, 0, NULL, 0), EPERM) &&
-	       refused(syscall(SYS_io_uring_setup, 0, NULL), ENOSYS) && socket(AF_ALG, SOCK_SEQPACKET, 0) < 0;
+	       refused(syscall(SYS_io_uring_setup, 0, NULL), ENOSYS) && refused(syscall(SYS_socket, AF_ALG, SOCK_SEQPACKET, 0), EAFNOSUPPORT);
 }
 
 /* A file that the mounts and its mode let us write, and that Landlock alone does not. */

@@ -37,7 +37,8 @@ static void lock_down(const struct zygote_fork *f, const int *fds, size_t n_fds,
 {
 	struct home home = { .ids.count = f->n_ids,
 			     .has_cgroup_ns = f->has_cgroup_ns,
-			     .has_landlock = f->has_landlock };
+			     .has_landlock = f->has_landlock,
+			     .has_proc = f->has_proc };
 	struct cgroup cgroup = CGROUP_EMPTY;
 	struct inside in = {
 		.home = &home,

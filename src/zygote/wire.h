@@ -47,10 +47,11 @@ struct zygote_fork {
 	int32_t cpu;          /* as in struct inside */
 	uint8_t has_cgroup_ns;
 	uint8_t has_landlock;
+	uint8_t has_proc;
 	uint8_t is_sampled;
 	uint8_t is_cgroup_v2; /* the last descriptor is for CLONE_INTO_CGROUP */
 	uint8_t is_touched;   /* touch the pages that every script touches before parking: memory for time */
-	uint8_t pad[3];
+	uint8_t pad[2];
 };
 
 struct zygote_forked {
