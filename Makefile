@@ -31,6 +31,9 @@ fuzz: deps-test ## a minute of libFuzzer for each parser
 fidelity: deps-test all ## every script plain, cold and warm, compared (about half an hour)
 	/usr/bin/python3 tests/fidelity/fidelity.py
 
+soak: deps-test all ## 20,000 runs in a row and ten minutes of mixed traffic: nothing may grow
+	/usr/bin/python3 tests/soak/soak.py
+
 deb: deps-build ## the Debian packages, into build/deb
 	packaging/deb.sh build/deb
 
@@ -56,4 +59,4 @@ deps-test: ; @tools/deps.sh test
 build/build.ninja: ; $(MESON) setup build
 build-clang/build.ninja: ; CC=clang $(MESON) setup build-clang -Dwerror=true
 
-.PHONY: all help hello check asan fuzz fidelity deb check-vm lint bench install clean deps-build deps-test
+.PHONY: all help hello check asan fuzz fidelity soak deb check-vm lint bench install clean deps-build deps-test
