@@ -64,6 +64,8 @@ static void resume(struct work *w, struct pump *p, enum watch_kind kind);
 void pump_resume(struct work *w)
 {
 	resume(w, &w->helper, WATCH_HELPER_OUT);
+	if (!w->is_piped)
+		return;
 	resume(w, &w->out[0], WATCH_STDOUT);
 	resume(w, &w->out[1], WATCH_STDERR);
 }

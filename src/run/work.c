@@ -34,6 +34,7 @@ int watch_set(struct supervise *s, struct watch *w, int fd, uint32_t events)
 	return 0;
 }
 
+/* Before the descriptor is closed: another may have its number afterwards, and it is that which would be let go of. */
 void watch_clear(struct supervise *s, struct watch *w)
 {
 	if (w->fd >= 0)
@@ -69,8 +70,10 @@ void work_finish(struct work *w)
 
 	if (w->is_done || w->state != WORK_ENDING || w->child.pidfd >= 0 || !(is_over || w->is_empty))
 		return;
-	for (int i = 0; i < 2 && !w->is_piped; i++)
+	for (int i = 0; i < 2 && !w->is_piped; i++) {
+		watch_clear(w->s, &w->watch[i == 0 ? WATCH_STDOUT : WATCH_STDERR]);
 		fd_close(&w->out[i].fd);
+	}
 	if (!w->is_answered && !w->is_channel_full && pump_is_dry(w))
 		answer(w);
 	if (is_over && (w->is_answered || (w->is_channel_gone && pump_is_dry(w))))
