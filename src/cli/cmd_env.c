@@ -10,10 +10,10 @@
 #include "cli/cli.h"
 #include "cli/engine.h"
 #include "cli/options.h"
-#include "cli/remote.h"
 #include "cli/say.h"
 #include "cli/setup.h"
 #include "run/environments.h"
+#include "run/remote.h"
 
 static const char usage[] = "Usage: cloche env [--json]\n"
 			    "\n"

@@ -8,9 +8,9 @@
 #include <sys/random.h>
 
 #include "base/fd.h"
-#include "cli/remote.h"
 #include "run/hint.h"
 #include "run/native.h"
+#include "run/remote.h"
 
 struct task {
 	struct engine *g;
@@ -251,17 +251,26 @@ static int finish_here(struct task *t, struct answer *ret, struct err *e)
 
 static int finish_there(struct task *t, struct answer *ret, struct err *e)
 {
+	struct remote_answer there;
+	struct answer a = { .is_refused = false };
+	struct err why;
 	bool can_go_on;
-	int r = remote_finish(t->remote, ret, &can_go_on, e);
+	int r = remote_finish(t->remote, &there, &can_go_on, e);
 
-	if (can_go_on && r == 0 && t->g->n_idle < ARRAY_LEN(t->g->idle))
-		t->g->idle[t->g->n_idle++] = take_fd(&t->fd);
-	if (r < 0) {
-		struct err why = *e;
-
-		r = engine_failed(&t->q, &why, ret, e);
+	if (r == 0 && there.is_refused) {
+		r = answer_refuse(&a, there.json, there.len, there.kind, e);
+		free(there.json);
+	} else if (r == 0) {
+		a.json = there.json;
 	}
-	return r;
+	if (r == 0) {
+		if (can_go_on && t->g->n_idle < ARRAY_LEN(t->g->idle))
+			t->g->idle[t->g->n_idle++] = take_fd(&t->fd);
+		*ret = a;
+		return 0;
+	}
+	why = *e;
+	return engine_failed(&t->q, &why, ret, e);
 }
 
 int task_finish(struct task *t, struct answer *ret, struct err *e)

@@ -15,33 +15,43 @@
  *                     that is not NATIVE_INPUT may come when this one was answered by NATIVE_RESULT or NATIVE_ERROR
  *     NATIVE_INPUT    with NATIVE_STREAM_INPUT: standard input as it comes; empty: its end.  What comes too late is dropped
  *     NATIVE_ENV      which environments are there; answered by NATIVE_ENV_REPLY (JSON)
+ *     NATIVE_TENANT   body: a name of 1 to NATIVE_TENANT_MAX bytes of [A-Za-z0-9._-].  The requests to come are this
+ *                     tenant's; from root or the server's own user alone, from others it ends the connection.  No answer
+ *     NATIVE_STATS    the server's counters; answered by NATIVE_STATS_REPLY (JSON)
  *     shut-down of its sending half: cancel what is under way (a result still comes); its end: cancel and forget it
  *   server -> client
+ *     NATIVE_ACCEPTED with NATIVE_TELL_ID: the request is valid and waits or runs; body: its run_id, 32 characters
  *     NATIVE_OUTPUT   with NATIVE_STREAM_OUTPUT: what the script wrote; code: 1 or 2.  The result then holds none of it
  *     NATIVE_RESULT   the result (JSON)
  *     NATIVE_ERROR    the error object (JSON); code: enum err_kind.  Nothing ran
  *
  * The server closes a connection that breaks these rules.  A message of another version is answered by NATIVE_DIFFERS.
  */
-#define NATIVE_VERSION  1
-#define NATIVE_DATA_MAX 61440
+#define NATIVE_VERSION    1
+#define NATIVE_DATA_MAX   61440
+#define NATIVE_TENANT_MAX 64
 
 enum native_type {
 	NATIVE_HELLO = 1,
 	NATIVE_RUN,
 	NATIVE_INPUT,
 	NATIVE_ENV,
+	NATIVE_TENANT,
+	NATIVE_STATS,
 	NATIVE_WELCOME = 64,
 	NATIVE_DIFFERS,
 	NATIVE_OUTPUT,
 	NATIVE_RESULT,
 	NATIVE_ERROR,
 	NATIVE_ENV_REPLY,
+	NATIVE_ACCEPTED,
+	NATIVE_STATS_REPLY,
 };
 
 enum native_flags {
 	NATIVE_STREAM_INPUT = 1 << 0,
 	NATIVE_STREAM_OUTPUT = 1 << 1,
+	NATIVE_TELL_ID = 1 << 2,
 };
 
 struct native_head {

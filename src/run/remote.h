@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "cli/answer.h"
+#include "base/err.h"
 #include "run/run.h"
 
 /*
@@ -31,6 +31,25 @@ int remote_connect(const char *path, uint64_t digest, int *ret_fd, struct err *e
 /* remote_environments() - ask for the list (JSON, heap, the caller frees).  Return: 0 or -errno with @e set */
 int remote_environments(int fd, char **ret, struct err *e) MUST_CHECK;
 
+/* remote_stats() - the server's counters (JSON, heap, the caller frees).  Return: 0 or -errno with @e set */
+int remote_stats(int fd, char **ret, struct err *e) MUST_CHECK;
+
+/*
+ * remote_tenant() - for whom the requests to come on this connection are (NATIVE_TENANT); the server closes the
+ * connection of a peer that may not say so
+ *
+ * Return: 0 or -errno with @e set
+ */
+int remote_tenant(int fd, const char *name, struct err *e) MUST_CHECK;
+
+/* What a server said to a request, as it came. */
+struct remote_answer {
+	char *json; /* owned: the result, or the error object; one NUL behind it */
+	size_t len;
+	bool is_refused; /* the error object: nothing ran */
+	uint32_t kind;   /* enum err_kind of a refusal (ERR_BUSY: no room now) */
+};
+
 struct remote;
 
 /* One request: @json is borrowed for the call; @hooks: as run_start() has it. */
@@ -38,6 +57,7 @@ struct remote_request {
 	const char *json;
 	size_t len;
 	bool is_streamed; /* standard input comes by remote_input() */
+	bool wants_id;    /* remote_run_id() before the run's end */
 	const struct run_hooks *hooks;
 };
 
@@ -49,6 +69,9 @@ short remote_events(const struct remote *r);
 /* remote_step() - as run_step() */
 int remote_step(struct remote *r, struct err *e) MUST_CHECK;
 
+/* remote_run_id() - with wants_id: the run's id as soon as the server has taken it, else "" */
+const char *remote_run_id(const struct remote *r);
+
 /* remote_input() - as run_input() */
 ssize_t remote_input(struct remote *r, const void *data, size_t len) MUST_CHECK;
 
@@ -59,6 +82,6 @@ void remote_cancel(struct remote *r);
  * remote_finish() - what came of it, after remote_step() has said 1; frees @r in every case
  * @ret_can_go_on: the connection may be used again
  *
- * Return: 0; -errno with @e set: the run was lost, or the answer is none.
+ * Return: 0 with @ret filled; -errno with @e set: the run was lost.
  */
-int remote_finish(struct remote *r, struct answer *ret, bool *ret_can_go_on, struct err *e) MUST_CHECK;
+int remote_finish(struct remote *r, struct remote_answer *ret, bool *ret_can_go_on, struct err *e) MUST_CHECK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/remote.h"
+#include "run/remote.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,8 @@ struct remote {
 	bool is_cancel_asked;
 	uint32_t answer; /* enum native_type; 0: none yet */
 	uint32_t code;
-	char *text; /* owned; the answer's body */
+	char run_id[33]; /* empty: not told yet */
+	char *text;      /* owned; the answer's body */
 	size_t len;
 	struct err err; /* why it was lost */
 };
@@ -170,9 +171,10 @@ int remote_connect(const char *path, uint64_t digest, int *ret_fd, struct err *e
 	return REMOTE_SAME;
 }
 
-int remote_environments(int fd, char **ret, struct err *e)
+/* One question that is answered at once by one text. */
+static int ask(int fd, uint32_t type, uint32_t reply, char **ret, struct err *e)
 {
-	struct native_head head = { .type = NATIVE_ENV, .version = NATIVE_VERSION };
+	struct native_head head = { .type = type, .version = NATIVE_VERSION };
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	struct incoming in;
 	size_t len;
@@ -184,9 +186,28 @@ int remote_environments(int fd, char **ret, struct err *e)
 		r = poll(&p, 1, 2000) > 0 ? receive(fd, &in) : -ETIMEDOUT;
 	if (r <= 0)
 		return err_set(e, ERR_HOST, r ? -r : ETIMEDOUT, "the server does not answer");
-	r = in.m.head.type == NATIVE_ENV_REPLY ? take_text(&in, ret, &len) : -EPROTO;
+	r = in.m.head.type == reply ? take_text(&in, ret, &len) : -EPROTO;
 	fd_close(&in.fd);
 	return r < 0 ? err_set(e, ERR_HOST, -r, "read the server's answer") : 0;
+}
+
+int remote_environments(int fd, char **ret, struct err *e)
+{
+	return ask(fd, NATIVE_ENV, NATIVE_ENV_REPLY, ret, e);
+}
+
+int remote_stats(int fd, char **ret, struct err *e)
+{
+	return ask(fd, NATIVE_STATS, NATIVE_STATS_REPLY, ret, e);
+}
+
+int remote_tenant(int fd, const char *name, struct err *e)
+{
+	struct native_head head = { .type = NATIVE_TENANT, .version = NATIVE_VERSION };
+	size_t len = strlen(name);
+	int r = len > 0 && len <= NATIVE_TENANT_MAX ? send_head(fd, &head, name, len) : -EINVAL;
+
+	return r < 0 ? err_set(e, ERR_HOST, -r, "tell the server for whom") : 0;
 }
 
 int remote_start(int fd, const struct remote_request *q, struct remote **ret, struct err *e)
@@ -201,7 +222,8 @@ int remote_start(int fd, const struct remote_request *q, struct remote **ret, st
 	r->is_input_over = !q->is_streamed;
 	if (q->hooks)
 		r->hooks = *q->hooks;
-	head.flags = (q->is_streamed ? NATIVE_STREAM_INPUT : 0u) | (r->hooks.on_output ? NATIVE_STREAM_OUTPUT : 0u);
+	head.flags = (q->wants_id ? NATIVE_TELL_ID : 0u) | (q->is_streamed ? NATIVE_STREAM_INPUT : 0u) |
+		     (r->hooks.on_output ? NATIVE_STREAM_OUTPUT : 0u);
 	if (q->len <= NATIVE_DATA_MAX) {
 		k = send_head(fd, &head, q->json, q->len);
 	} else {
@@ -235,6 +257,11 @@ static void take_output(struct remote *r, const struct incoming *in)
 static int take(struct remote *r, struct incoming *in)
 {
 	switch (in->m.head.type) {
+	case NATIVE_ACCEPTED:
+		if (in->len != sizeof(r->run_id) - 1)
+			return -EPROTO;
+		memcpy(r->run_id, in->m.data, in->len);
+		return 0;
 	case NATIVE_OUTPUT:
 		take_output(r, in);
 		return 0;
@@ -275,6 +302,11 @@ int remote_step(struct remote *r, struct err *e)
 	return r->answer != 0;
 }
 
+const char *remote_run_id(const struct remote *r)
+{
+	return r->run_id;
+}
+
 ssize_t remote_input(struct remote *r, const void *data, size_t len)
 {
 	struct native_message m = { .head = { .type = NATIVE_INPUT, .version = NATIVE_VERSION } };
@@ -302,24 +334,23 @@ void remote_cancel(struct remote *r)
 	(void)shutdown(r->fd, SHUT_WR);
 }
 
-int remote_finish(struct remote *r, struct answer *ret, bool *ret_can_go_on, struct err *e)
+int remote_finish(struct remote *r, struct remote_answer *ret, bool *ret_can_go_on, struct err *e)
 {
-	struct answer a = { .is_refused = false };
 	int k = 0;
 
 	*ret_can_go_on = r->answer && !r->is_cancel_asked;
 	if (!r->answer) {
 		*e = r->err;
 		k = r->err.sys ? -r->err.sys : -EPROTO;
-	} else if (r->answer == NATIVE_ERROR) {
-		k = answer_refuse(&a, r->text, r->len, r->code, e);
+		free(r->text);
 	} else {
-		a.json = r->text;
-		r->text = NULL;
+		*ret = (struct remote_answer) {
+			.json = r->text,
+			.len = r->len,
+			.is_refused = r->answer == NATIVE_ERROR,
+			.kind = r->code,
+		};
 	}
-	free(r->text);
 	free(r);
-	if (k == 0)
-		*ret = a;
 	return k;
 }
