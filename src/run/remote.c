@@ -24,6 +24,7 @@ struct remote {
 	struct run_hooks hooks;
 	bool is_input_over;
 	bool is_cancel_asked;
+	uint32_t reply;  /* what answers a question; 0: this is a run */
 	uint32_t answer; /* enum native_type; 0: none yet */
 	uint32_t code;
 	char run_id[33]; /* empty: not told yet */
@@ -138,11 +139,12 @@ static int check_peer(int fd, const char *path, struct err *e)
 	return 0;
 }
 
-int remote_connect(const char *path, uint64_t digest, int *ret_fd, struct err *e)
+/* Return: as remote_connect(); with SOCK_NONBLOCK in @flags it never waits, else for two seconds at most */
+static int dial(const char *path, int flags, int *ret_fd, struct err *e)
 {
 	struct sockaddr_un to = { .sun_family = AF_UNIX };
 	struct timeval limit = { .tv_sec = 2 };
-	auto_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	auto_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
 	int r;
 
 	if (fd < 0)
@@ -159,6 +161,22 @@ int remote_connect(const char *path, uint64_t digest, int *ret_fd, struct err *e
 	}
 	r = check_peer(fd, path, e);
 	if (r < 0)
+		return r;
+	*ret_fd = take_fd(&fd);
+	return REMOTE_SAME;
+}
+
+int remote_connect_now(const char *path, int *ret_fd, struct err *e)
+{
+	return dial(path, SOCK_NONBLOCK, ret_fd, e);
+}
+
+int remote_connect(const char *path, uint64_t digest, int *ret_fd, struct err *e)
+{
+	auto_fd int fd = -1;
+	int r = dial(path, 0, &fd, e);
+
+	if (r != REMOTE_SAME)
 		return r;
 	r = digest ? greet(fd, digest) : REMOTE_SAME;
 	if (r < 0)
@@ -240,6 +258,23 @@ int remote_start(int fd, const struct remote_request *q, struct remote **ret, st
 	return 0;
 }
 
+int remote_ask(int fd, uint32_t type, struct remote **ret, struct err *e)
+{
+	struct native_head head = { .type = type, .version = NATIVE_VERSION };
+	struct remote *r = calloc(1, sizeof(*r));
+	int k = r ? send_head(fd, &head, NULL, 0) : -ENOMEM;
+
+	if (k < 0) {
+		free(r);
+		return err_set(e, ERR_HOST, -k, "ask the server");
+	}
+	r->fd = fd;
+	r->is_input_over = true;
+	r->reply = type == NATIVE_ENV ? NATIVE_ENV_REPLY : NATIVE_STATS_REPLY;
+	*ret = r;
+	return 0;
+}
+
 short remote_events(const struct remote *r)
 {
 	(void)r;
@@ -266,6 +301,11 @@ static int take(struct remote *r, struct incoming *in)
 		take_output(r, in);
 		return 0;
 	case NATIVE_RESULT:
+	case NATIVE_ENV_REPLY:
+	case NATIVE_STATS_REPLY:
+		if (in->m.head.type != (r->reply ? r->reply : (uint32_t)NATIVE_RESULT))
+			return -EPROTO;
+		/* fall through */
 	case NATIVE_ERROR:
 		r->answer = in->m.head.type;
 		r->code = in->m.head.code;

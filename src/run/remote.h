@@ -28,6 +28,9 @@ enum remote_peer {
  */
 int remote_connect(const char *path, uint64_t digest, int *ret_fd, struct err *e) MUST_CHECK;
 
+/* remote_connect_now() - the same without a digest and without ever waiting: -EAGAIN when the server has no room now */
+int remote_connect_now(const char *path, int *ret_fd, struct err *e) MUST_CHECK;
+
 /* remote_environments() - ask for the list (JSON, heap, the caller frees).  Return: 0 or -errno with @e set */
 int remote_environments(int fd, char **ret, struct err *e) MUST_CHECK;
 
@@ -63,6 +66,13 @@ struct remote_request {
 
 /* remote_start() - send it; @fd is borrowed until remote_finish().  Return: 0 or -errno with @e set */
 int remote_start(int fd, const struct remote_request *q, struct remote **ret, struct err *e) MUST_CHECK;
+
+/*
+ * remote_ask() - ask without waiting: NATIVE_ENV or NATIVE_STATS; remote_step() and remote_finish() bring the answer
+ *
+ * Return: 0 or -errno with @e set
+ */
+int remote_ask(int fd, uint32_t type, struct remote **ret, struct err *e) MUST_CHECK;
 
 short remote_events(const struct remote *r);
 

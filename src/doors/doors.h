@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The doors: each is one subcommand of cloche-door.  argv[0] is its name; Return: the exit status. */
+int door_http(int argc, char **argv);
+
+#define DOOR_OK        0
+#define DOOR_USAGE     2
+#define DOOR_COULD_NOT 125
