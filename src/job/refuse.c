@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "job/text.h"
 
 #define NAME_MAX_COMPARED 40
 
@@ -129,24 +130,6 @@ int job_refuse_unknown(struct job_error *e, const char *field, const char *name,
 	return job_refuse(e, field, shown, "one of %s", all);
 }
 
-/* one() - a character as it is shown: itself, or an escape.  Return: length of @out, at most 10 */
-static size_t one(const char *s, size_t n, enum utf8_part part, char quote, char out[12])
-{
-	unsigned char c = (unsigned char)s[0];
-	const char *named = c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : NULL;
-
-	if (named)
-		return (size_t)snprintf(out, 12, "%s", named);
-	if (quote && (c == '"' || c == '\\'))
-		return (size_t)snprintf(out, 12, "\\%c", c);
-	if (part != UTF8_CHAR || c < 0x20 || c == 0x7f)
-		return (size_t)snprintf(out, 12, n == 1 ? "\\x%02x" : "\\x%02x...", c);
-	if (n == 2 && c == 0xc2 && (unsigned char)s[1] < 0xa0)
-		return (size_t)snprintf(out, 12, "\\x%02x", (unsigned char)s[1]);
-	memcpy(out, s, n);
-	return n;
-}
-
 static const char *show(char *buf, size_t size, const char *text, size_t len, char quote)
 {
 	size_t used = 0;
@@ -158,9 +141,13 @@ static const char *show(char *buf, size_t size, const char *text, size_t len, ch
 	while (i < len) {
 		enum utf8_part part;
 		size_t n = utf8_next(text + i, len - i, &part);
-		char out[12];
-		size_t k = one(text + i, n, part, quote, out);
+		char out[TEXT_VISIBLE_CHAR];
+		size_t k;
 
+		if (quote && (text[i] == '"' || text[i] == '\\'))
+			k = (size_t)snprintf(out, sizeof(out), "\\%c", text[i]);
+		else
+			k = text_visible_char(text + i, n, part, out);
 		if (used + k + end > size)
 			break;
 		memcpy(buf + used, out, k);

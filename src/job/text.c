@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,104 @@ int text_from_bytes(const char *data, size_t len, char **ret, size_t *ret_len, b
 	*ret_len = b.len;
 	*ret_errors = has_errors;
 	return 0;
+}
+
+static uint32_t code_point(const char *s, size_t len)
+{
+	const unsigned char *p = (const unsigned char *)s;
+	uint32_t c = len == 1 ? p[0] : p[0] & (0xffU >> (len + 1));
+
+	for (size_t i = 1; i < len; i++)
+		c = c << 6 | (p[i] & 0x3f);
+	return c;
+}
+
+/* Characters that a terminal obeys, or that make a text look like another one. */
+static const struct {
+	uint32_t first;
+	uint32_t last;
+} hidden[] = {
+	{ 0x00, 0x1f },     { 0x7f, 0x9f },     { 0xad, 0xad },       { 0x061c, 0x061c },
+	{ 0x180e, 0x180e }, { 0x200b, 0x200f }, { 0x2028, 0x202e },   { 0x2060, 0x206f },
+	{ 0xfeff, 0xfeff }, { 0xfff9, 0xfffb }, { 0xe0000, 0xe007f },
+};
+
+static bool is_hidden(uint32_t c)
+{
+	for (size_t i = 0; i < ARRAY_LEN(hidden); i++) {
+		if (c >= hidden[i].first && c <= hidden[i].last)
+			return true;
+	}
+	return false;
+}
+
+size_t text_visible_char(const char *s, size_t len, enum utf8_part part, char out[TEXT_VISIBLE_CHAR])
+{
+	uint32_t c = part == UTF8_CHAR ? code_point(s, len) : 0;
+	size_t used = 0;
+
+	if (part != UTF8_CHAR) {
+		for (size_t i = 0; i < len; i++)
+			used += (size_t)snprintf(out + used, TEXT_VISIBLE_CHAR - used, "\\x%02x", (unsigned char)s[i]);
+		return used;
+	}
+	if (!is_hidden(c)) {
+		memcpy(out, s, len);
+		return len;
+	}
+	if (c == '\n' || c == '\t' || c == '\r')
+		return (size_t)snprintf(out, TEXT_VISIBLE_CHAR, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
+	return (size_t)snprintf(out, TEXT_VISIBLE_CHAR, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+}
+
+char *text_visible(const char *text, size_t len, bool keeps_lines)
+{
+	struct buf b;
+	size_t n;
+	int r = 0;
+
+	buf_init(&b, SIZE_MAX / 2);
+	for (size_t i = 0; i < len && r == 0; i += n) {
+		char out[TEXT_VISIBLE_CHAR];
+		enum utf8_part part;
+
+		n = utf8_next(text + i, len - i, &part);
+		if (keeps_lines && (text[i] == '\n' || text[i] == '\t'))
+			r = buf_add(&b, text + i, 1);
+		else
+			r = buf_add(&b, out, text_visible_char(text + i, n, part, out));
+	}
+	if (r == 0)
+		r = buf_add(&b, "", 0);
+	if (r < 0)
+		buf_done(&b);
+	return b.data;
+}
+
+const char *text_visible_in(char *buf, size_t size, const char *text, size_t len)
+{
+	size_t used = 0;
+	size_t fits = 0; /* what of it leaves room for dots */
+	size_t i = 0;
+
+	while (i < len) {
+		char out[TEXT_VISIBLE_CHAR];
+		enum utf8_part part;
+		size_t n = utf8_next(text + i, len - i, &part);
+		size_t k = text_visible_char(text + i, n, part, out);
+
+		if (used + k >= size) {
+			(void)snprintf(buf + fits, size - fits, "...");
+			return buf;
+		}
+		memcpy(buf + used, out, k);
+		used += k;
+		if (used + sizeof("...") <= size)
+			fits = used;
+		i += n;
+	}
+	buf[used] = '\0';
+	return buf;
 }
 
 char *base64_encode(const void *data, size_t len)

@@ -134,12 +134,61 @@ static void test_base64_is_strict(void **state)
 	assert_int_equal(len, 77);
 }
 
+static void visible(const char *in, size_t len, bool keeps_lines, const char *expected)
+{
+	char *text = text_visible(in, len, keeps_lines);
+
+	assert_non_null(text);
+	assert_string_equal(text, expected);
+	free(text);
+}
+
+#define VISIBLE(in, out) visible(in, sizeof(in) - 1, false, out)
+
+static void test_visible(void **state)
+{
+	(void)state;
+	visible(NULL, 0, false, "");
+	VISIBLE("plain \\ text", "plain \\ text");
+	VISIBLE("\xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80", "\xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80");
+	VISIBLE("\x1b[2J\a\x7f", "\\x1b[2J\\x07\\x7f");
+	VISIBLE("a\0b", "a\\x00b");
+	VISIBLE("\xc2\x9b"
+		"31m",
+		"\\x9b31m"); /* CSI in one character */
+	VISIBLE("\x9b"
+		"31m",
+		"\\x9b31m");
+	VISIBLE("\xe2\x80\xae"
+		"gnp.exe",
+		"\\u202egnp.exe");
+	VISIBLE("\xf3\xa0\x81\x81", "\\U000e0041");
+	VISIBLE("\xf0\x9f\x98", "\\xf0\\x9f\\x98");
+	VISIBLE("a\nb\tc\rd", "a\\nb\\tc\\rd");
+	visible("a\nb\tc\rd\x1b", 8, true, "a\nb\tc\\rd\\x1b");
+}
+
+static void test_visible_fits(void **state)
+{
+	char buf[16];
+
+	(void)state;
+	assert_string_equal(text_visible_in(buf, sizeof(buf), "123456789012345", 15), "123456789012345");
+	assert_string_equal(text_visible_in(buf, sizeof(buf), "1234567890123456", 16), "123456789012...");
+	assert_string_equal(text_visible_in(buf, sizeof(buf), "12345678901\xc3\xa9xyz", 16), "12345678901...");
+	assert_string_equal(text_visible_in(buf, sizeof(buf), "\x1b\x1b\x1b\x1b", 4), "\\x1b\\x1b\\x1b...");
+	assert_string_equal(text_visible_in(buf, 2, "\x1b", 1), ".");
+	assert_string_equal(text_visible_in(buf, 1, "x", 1), "");
+	assert_string_equal(text_visible_in(buf, 1, "", 0), "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_replacement),      cmocka_unit_test(test_nul_is_kept),
 		cmocka_unit_test(test_base64_vectors),   cmocka_unit_test(test_base64_every_byte),
-		cmocka_unit_test(test_base64_is_strict),
+		cmocka_unit_test(test_base64_is_strict), cmocka_unit_test(test_visible),
+		cmocka_unit_test(test_visible_fits),
 	};
 
 	return cmocka_run_group_tests_name("job/text", tests, NULL, NULL);
