@@ -31,6 +31,8 @@ static const struct {
 	{ "/etc/ld.so.cache", COPY }, /* small files are copied: each mount makes every namespace dearer */
 	{ "/etc/matplotlibrc", COPY },
 	{ "/etc/mime.types", COPY },
+	{ "/etc/protocols", COPY }, /* names and numbers for getprotobyname() and getservbyname() */
+	{ "/etc/services", COPY },
 	{ "/dev/null", DEVICE },
 	{ "/dev/zero", DEVICE },
 	{ "/dev/full", DEVICE },

@@ -18,7 +18,8 @@ GOLDEN = os.path.join(HERE, "golden", "posture.json")
 DEVICES = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 OURS = {"/", "/tmp", "/dev/shm", "/proc"}
 # There only when the host has them.
-OPTIONAL = {"/lib32", "/libx32", "/etc/alternatives", "/etc/fonts", "/etc/matplotlibrc", "/etc/mime.types", "/etc/localtime"}
+OPTIONAL = {"/lib32", "/libx32", "/etc/alternatives", "/etc/fonts", "/etc/matplotlibrc", "/etc/mime.types",
+            "/etc/protocols", "/etc/services", "/etc/localtime"}
 SET_BY_US = {"RLIMIT_CORE", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_MEMLOCK", "RLIMIT_MSGQUEUE", "RLIMIT_RTPRIO",
     "RLIMIT_NICE",
              "RLIMIT_SIGPENDING"}  # the rest is the caller's

@@ -355,3 +355,25 @@ print(json.dumps([random.random(), str(uuid.uuid4()), str(uuid.uuid1()), hash('a
     first, second, third = (json.loads(who.trigger(script).stdout) for _ in range(3))
     for a, b, c in zip(first, second, third):
         assert len({a, b, c}) == 3, (a, b, c)
+
+
+def test_names_of_services_and_protocols(who):
+    """As the host has them: its files, where they are there."""
+    script = """
+import socket
+def ask(f, name):
+    try:
+        return f(name)
+    except OSError:
+        return None
+print([ask(socket.getservbyname, n) for n in ('https', 'ssh', 'no-such')] +
+      [ask(socket.getprotobyname, n) for n in ('icmp', 'tcp', 'no-such')])
+"""
+    def ask(f, name):
+        try:
+            return f(name)
+        except OSError:
+            return None
+    wanted = ([ask(socket.getservbyname, n) for n in ("https", "ssh", "no-such")] +
+              [ask(socket.getprotobyname, n) for n in ("icmp", "tcp", "no-such")])
+    assert said(who.trigger(script)) == wanted
