@@ -15,6 +15,17 @@ int supervisor_fd(const struct supervisor *s)
 	return s->control;
 }
 
+pid_t supervisor_pid(const struct supervisor *s)
+{
+	return s->pid;
+}
+
+size_t supervisor_known_walls(const struct supervisor *s, const struct wall_report **ret)
+{
+	*ret = s->walls;
+	return s->n_walls;
+}
+
 int supervisor_state(struct supervisor *s, struct err *e)
 {
 	char byte;

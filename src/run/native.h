@@ -16,11 +16,13 @@
  *     NATIVE_INPUT    with NATIVE_STREAM_INPUT: standard input as it comes; empty: its end.  What comes too late is dropped
  *     NATIVE_ENV      which environments are there; answered by NATIVE_ENV_REPLY (JSON)
  *     NATIVE_TENANT   body: a name of 1 to NATIVE_TENANT_MAX bytes of [A-Za-z0-9._-].  The requests to come are this
- *                     tenant's; from root or the server's own user alone, from others it ends the connection.  No answer
+ *                     tenant's; from root or the server's own user alone, from others, and while a request is under way, it ends the
+ *                     connection.  No answer
  *     NATIVE_STATS    the server's counters; answered by NATIVE_STATS_REPLY (JSON)
  *     shut-down of its sending half: cancel what is under way (a result still comes); its end: cancel and forget it
  *   server -> client
- *     NATIVE_ACCEPTED with NATIVE_TELL_ID: the request is valid and waits or runs; body: its run_id, 32 characters
+ *     NATIVE_ACCEPTED with NATIVE_TELL_ID: the request is valid and waits or runs; body: its run_id, 32 characters.  It is
+ *                     the result's; a NATIVE_ERROR may still come (others have pushed it out of a full queue)
  *     NATIVE_OUTPUT   with NATIVE_STREAM_OUTPUT: what the script wrote; code: 1 or 2.  The result then holds none of it
  *     NATIVE_RESULT   the result (JSON)
  *     NATIVE_ERROR    the error object (JSON); code: enum err_kind.  Nothing ran

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -27,7 +28,7 @@ static const struct front_environment *environment_of(const struct supervisor *s
 	return NULL;
 }
 
-static int make_id(char ret[33])
+int run_make_id(char ret[33])
 {
 	static const char digits[] = "0123456789abcdef";
 	uint8_t bits[16];
@@ -93,7 +94,9 @@ static int start(struct run *r, struct err *e)
 
 	if (!env)
 		return err_set(e, ERR_NOT_FOUND, 0, "environment: %.100s is not configured", j->environment);
-	if (make_id(r->result.run_id) < 0)
+	if (r->hooks.run_id)
+		(void)snprintf(r->result.run_id, sizeof(r->result.run_id), "%s", r->hooks.run_id);
+	else if (run_make_id(r->result.run_id) < 0)
 		return err_set(e, ERR_HOST, errno, "make a run_id");
 	bundle_spec(&j->limits, j->network, &m.spec);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)

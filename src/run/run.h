@@ -80,6 +80,9 @@ void supervisor_no_more(struct supervisor *s);
 int supervisor_state(struct supervisor *s, struct err *e) MUST_CHECK;
 int supervisor_fd(const struct supervisor *s);
 
+/* supervisor_pid() - its process, a child of ours (or of who started it for us); 0: none any more */
+pid_t supervisor_pid(const struct supervisor *s);
+
 /*
  * supervisor_pools() - what it keeps ready; asks and waits for the answer, half a second at most
  *
@@ -115,6 +118,9 @@ struct wall_report {
  */
 int supervisor_walls(struct supervisor *s, struct wall_report *ret, size_t max, size_t *ret_n, struct err *e) MUST_CHECK;
 
+/* supervisor_known_walls() - what it knew when it became ready, without waiting and without trying; borrowed.  Return: how many */
+size_t supervisor_known_walls(const struct supervisor *s, const struct wall_report **ret);
+
 /* One run under way. */
 struct run;
 
@@ -123,7 +129,11 @@ struct run_hooks {
 	/* output as it comes (stream 1 or 2); when set, nothing is kept in the result.  Return: 0, or -errno to cancel the run */
 	int (*on_output)(void *userdata, int stream, const void *data, size_t len);
 	uint64_t arrived_ns; /* CLOCK_MONOTONIC; what queue_time counts from; 0: now */
+	const char *run_id;  /* of run_make_id(), told somebody already; copied; NULL: one is made */
 };
+
+/* run_make_id() - 128 random bits as 32 hexadecimal digits.  Return: 0 or -EIO */
+int run_make_id(char ret[33]) MUST_CHECK;
 
 /*
  * run_start() - hand a valid job over; does not wait

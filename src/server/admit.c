@@ -2,12 +2,14 @@
 /*
  * Who is next.
  *
- * By turns: first between users (the one with the fewest runs under way, then the one served longest ago), then between
- * the connections of a user (the one served longest ago; a new connection counts as served when it came, so that
- * opening many gains nothing).
+ * By turns: first between tenants (the one with the fewest runs under way, then the one served longest ago), then
+ * between the connections of a tenant (the one served longest ago; a new connection counts as served when it came, so
+ * that opening many gains nothing).
  */
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/server.h"
 
@@ -20,7 +22,7 @@ unsigned admit_max(const struct server *s)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-/* Users that are gone are forgotten here, when a new one comes. */
+/* Tenants that are gone are forgotten here, when a new one comes. */
 static void forget(struct server *s)
 {
 	struct tenant **at = &s->tenants;
@@ -37,12 +39,12 @@ static void forget(struct server *s)
 	}
 }
 
-struct tenant *admit_tenant(struct server *s, uid_t uid)
+struct tenant *admit_tenant(struct server *s, uid_t uid, const char *name)
 {
 	struct tenant *t;
 
 	for (t = s->tenants; t; t = t->next) {
-		if (t->uid == uid)
+		if (strcmp(t->name, name) == 0 && (*name || t->uid == uid))
 			return t;
 	}
 	forget(s);
@@ -50,6 +52,7 @@ struct tenant *admit_tenant(struct server *s, uid_t uid)
 	if (!t)
 		return NULL;
 	t->uid = uid;
+	(void)snprintf(t->name, sizeof(t->name), "%s", name);
 	t->served = s->turn;
 	t->next = s->tenants;
 	s->tenants = t;

@@ -34,14 +34,22 @@ static void turn_away(int fd)
 	(void)close(fd);
 }
 
+/* May it say for whom its requests are? */
+static bool is_trusted(uid_t uid)
+{
+	return uid == 0 || uid == geteuid();
+}
+
 void client_add(struct server *s, int fd, uid_t uid)
 {
-	struct tenant *t = admit_tenant(s, uid);
-	bool is_full = s->n_clients >= CLIENTS_MAX || (t && uid != 0 && t->n_clients >= CLIENTS_MAX / 2);
+	struct tenant *t = admit_tenant(s, uid, "");
+	/* who may speak for others holds connections for many, and keeps to limits of his own */
+	bool is_full = s->n_clients >= CLIENTS_MAX || (t && !is_trusted(uid) && t->n_clients >= CLIENTS_MAX / 2);
 	struct client *c = t && !is_full ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c) {
 		log_line(LOG_WARNING, "event=turned_away uid=%u clients=%u", uid, s->n_clients);
+		stats_refused(&s->stats, ERR_BUSY);
 		turn_away(fd);
 		return;
 	}
@@ -49,6 +57,7 @@ void client_add(struct server *s, int fd, uid_t uid)
 	c->run_source = (struct source) { .kind = SOURCE_RUN, .owner = c, .fd = -1 };
 	c->server = s;
 	c->tenant = t;
+	c->uid = uid;
 	c->served = ++s->turn; /* behind those who are here already */
 	c->out_end = &c->out;
 	c->next = s->clients;
@@ -215,6 +224,40 @@ static int take_hello(struct server *s, struct client *c, const struct native_me
 	return 0;
 }
 
+/* Return: 0, or -errno: it may not, or breaks the rules */
+static int take_tenant(struct server *s, struct client *c, const struct native_message *m, size_t len)
+{
+	char name[NATIVE_TENANT_MAX + 1] = "";
+	struct tenant *t;
+
+	if (!is_trusted(c->uid))
+		return -EPERM;
+	if (c->state != CLIENT_IDLE || len == 0 || len > NATIVE_TENANT_MAX)
+		return -EPROTO;
+	memcpy(name, m->data, len);
+	if (strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != len)
+		return -EPROTO;
+	t = admit_tenant(s, c->uid, name);
+	if (!t)
+		return -ENOMEM;
+	t->n_clients++;
+	c->tenant->n_clients--;
+	c->tenant = t;
+	return 0;
+}
+
+static int take_stats(struct server *s, struct client *c)
+{
+	struct native_head head = { .type = NATIVE_STATS_REPLY, .version = NATIVE_VERSION };
+	auto_free char *text = NULL;
+
+	if (c->state != CLIENT_IDLE)
+		return -EPROTO;
+	text = stats_write(s);
+	client_send_text(s, c, &head, text);
+	return 0;
+}
+
 static int take(struct server *s, struct client *c, const struct native_message *m, size_t len, int fd)
 {
 	struct native_head differs = { .type = NATIVE_DIFFERS, .version = NATIVE_VERSION };
@@ -236,6 +279,10 @@ static int take(struct server *s, struct client *c, const struct native_message 
 			return -EPROTO;
 		intake_environments(s, c);
 		return 0;
+	case NATIVE_TENANT:
+		return take_tenant(s, c, m, len);
+	case NATIVE_STATS:
+		return take_stats(s, c);
 	default:
 		return -EPROTO;
 	}
@@ -269,7 +316,7 @@ static void read_some(struct server *s, struct client *c)
 		r = read_one(s, c);
 	if (r >= 0 || c->is_gone)
 		return;
-	log_line(LOG_WARNING, "event=bad_client uid=%u error=%d", c->tenant->uid, -r);
+	log_line(LOG_WARNING, "event=bad_client uid=%u error=%d", c->uid, -r);
 	client_close(s, c);
 }
 

@@ -18,7 +18,9 @@ void intake_refuse(struct server *s, struct client *c, enum err_kind kind, const
 	struct native_head head = { .type = NATIVE_ERROR, .version = NATIVE_VERSION, .code = kind };
 	auto_free char *json = job_error_write(why);
 
-	log_line(LOG_INFO, "event=refused uid=%u field=\"%s\"", c->tenant->uid, why->field);
+	log_line(LOG_INFO, "event=refused uid=%u%s%s field=\"%s\"", c->uid, *c->tenant->name ? " tenant=" : "",
+		 c->tenant->name, why->field);
+	stats_refused(&s->stats, kind);
 	client_send_text(s, c, &head, json);
 }
 
@@ -53,7 +55,7 @@ static int settle(const struct job *j, bool has_pool, struct job_error *why)
 	return -EINVAL;
 }
 
-/* The user with the most waiting requests, if it has more than @t would have. */
+/* The tenant with the most waiting requests, if it has more than @t would have. */
 static struct tenant *greediest(const struct server *s, const struct tenant *t)
 {
 	struct tenant *most = NULL;
@@ -104,6 +106,7 @@ static bool has_room(struct server *s, const struct client *c, size_t len)
 
 int intake(struct server *s, struct client *c, const char *json, size_t len)
 {
+	struct native_head accepted = { .type = NATIVE_ACCEPTED, .version = NATIVE_VERSION };
 	struct job_error why = { .field = "" };
 	struct job job;
 	int r;
@@ -126,9 +129,16 @@ int intake(struct server *s, struct client *c, const char *json, size_t len)
 		intake_refuse(s, c, ERR_INVALID, &why);
 		return 0;
 	}
+	r = run_make_id(c->run_id);
+	if (r < 0) {
+		job_done(&job);
+		return r;
+	}
 	c->job = job;
 	c->bytes = len;
 	admit_add(s, c);
+	if (c->flags & NATIVE_TELL_ID)
+		client_send(s, c, &accepted, c->run_id, sizeof(c->run_id) - 1);
 	return 0;
 }
 
@@ -137,7 +147,9 @@ void intake_environments(struct server *s, struct client *c)
 	struct native_head head = { .type = NATIVE_ENV_REPLY, .version = NATIVE_VERSION };
 	const struct conf *conf = &s->shared->settings.conf;
 	struct run_pool_state pools[32];
-	size_t n = s->current && s->current->is_ready ? supervisor_pools(s->current->supervisor, pools, ARRAY_LEN(pools)) : 0;
+	size_t n = s->current && s->current->is_ready
+			   ? supervisor_pools(s->current->supervisor, pools, ARRAY_LEN(pools))
+			   : 0;
 	auto_free char *list = environments_write(conf, pools, n);
 	auto_free char *text = NULL;
 

@@ -155,7 +155,7 @@ static void drop_stalled(struct server *s, uint64_t now)
 		if (c->is_gone || !c->out)
 			continue;
 		if (now > c->patience_ns) {
-			log_line(LOG_WARNING, "event=stalled uid=%u", c->tenant->uid);
+			log_line(LOG_WARNING, "event=stalled uid=%u", c->uid);
 			client_close(s, c);
 		} else {
 			s->has_stalled = true;
@@ -318,6 +318,7 @@ int serve(const char *path)
 	int status = 0;
 
 	log_open();
+	stats_start(&s.stats);
 	if (start(&s, path, &e) < 0 || !s.shared) {
 		(void)fprintf(stderr, "cloche: %s\n", e.msg);
 		status = e.kind == ERR_INVALID ? EXIT_WRONG : EXIT_COULD_NOT;

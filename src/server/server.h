@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "job/request.h"
+#include "job/result.h"
 #include "run/hint.h"
 #include "run/native.h"
 #include "run/run.h"
@@ -24,6 +25,7 @@
  *	admit.c   who waits, who is next
  *	work.c    a run under way: its output, its result
  *	keeper.c  supervisors: started, replaced, drained
+ *	stats.c   what was counted, as JSON
  *
  * The way of a request: client_read() - intake() - admit_add() - admit_next() - work_start() - work_event() -
  *client_send().
@@ -41,10 +43,11 @@ struct source {
 	uint32_t events; /* watched for now; 0: not in the set */
 };
 
-/* A user of ours. */
+/* Whose requests they are: a user's of this machine, or who a door says that they come from. */
 struct tenant {
 	struct tenant *next;
-	uid_t uid;
+	uid_t uid;                        /* of the peer */
+	char name[NATIVE_TENANT_MAX + 1]; /* NATIVE_TENANT; empty: the peer itself */
 	uint64_t served; /* turn in which it was served last */
 	unsigned n_clients;
 	unsigned n_waiting;
@@ -87,6 +90,7 @@ struct client {
 	struct server *server; /* borrowed */
 	struct source source;
 	struct tenant *tenant;
+	uid_t uid;
 	enum client_state state;
 	bool is_shut;         /* its sending half is: nothing more comes */
 	bool is_gone;         /* the connection is closed: freed as soon as its run has ended */
@@ -99,6 +103,7 @@ struct client {
 	struct job job; /* owned, but while CLIENT_IDLE */
 	size_t bytes;   /* of its text */
 	uint64_t arrived_ns;
+	char run_id[33]; /* of its result, whatever becomes of it */
 	/* The run: */
 	struct keeper *keeper;
 	struct run *run; /* owned; NULL: none */
@@ -109,6 +114,24 @@ struct client {
 	bool is_input_held;   /* there is some, or its end */
 	char tail[HINT_TAIL]; /* the end of stderr, of a streamed run */
 	size_t tail_len;
+};
+
+/* Seconds are counted in STATS_BUCKETS, the last of them without an upper bound; see stats.c. */
+#define STATS_BUCKETS 16
+struct histogram {
+	uint64_t counts[STATS_BUCKETS]; /* each its own, not those below it */
+	uint64_t sum_ns;
+};
+
+struct stats {
+	uint64_t started_ns; /* CLOCK_MONOTONIC */
+	int64_t started_at;  /* seconds since 1970 */
+	uint64_t runs[STATUS_MAX][2]; /* [1]: warm */
+	uint64_t n_busy;
+	uint64_t n_invalid;
+	struct histogram execution;
+	struct histogram queue;
+	struct histogram total; /* from a request's arrival to its result */
 };
 
 struct server {
@@ -123,6 +146,7 @@ struct server {
 	unsigned n_waiting;
 	unsigned n_running;
 	size_t waiting_bytes;
+	struct stats stats;
 	struct keeper *current; /* takes new runs; NULL: could not be started, or the last one died */
 	struct keeper *coming;  /* of settings that were read again, not ready yet */
 	struct keeper *old;     /* no new runs */
@@ -161,9 +185,15 @@ void intake_environments(struct server *s, struct client *c);
 void admit_add(struct server *s, struct client *c);
 void admit_leave(struct server *s, struct client *c);
 void admit_next(struct server *s);
-struct tenant *admit_tenant(struct server *s, uid_t uid);
+struct tenant *admit_tenant(struct server *s, uid_t uid, const char *name);
 void admit_done(struct server *s);
 unsigned admit_max(const struct server *s);
+
+/* stats.c */
+void stats_start(struct stats *st);
+void stats_run(struct stats *st, const struct result *r, uint64_t total_ns);
+void stats_refused(struct stats *st, enum err_kind kind);
+char *stats_write(struct server *s);
 
 /* work.c */
 void work_release(struct client *c);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -60,10 +59,12 @@ static void send_result(struct server *s, struct client *c, const struct result 
 	struct native_head head = { .type = NATIVE_RESULT, .version = NATIVE_VERSION };
 	auto_free char *json = c->is_gone ? NULL : result_write(r);
 
+	stats_run(&s->stats, r, clock_now_ns() - c->arrived_ns);
 	log_line(LOG_INFO,
-		 "event=run run=%s uid=%u script=\"%s\" status=%s code=%d seconds=%.6f queue=%.6f cpu=%.6f mode=%s",
-		 r->run_id, c->tenant->uid, r->script_name ? r->script_name : "", status_name(r->status),
-		 r->return_code, (double)r->execution_ns / 1e9, (double)r->queue_ns / 1e9, (double)r->cpu_ns / 1e9,
+		 "event=run run=%s uid=%u%s%s script=\"%s\" status=%s code=%d seconds=%.6f queue=%.6f cpu=%.6f mode=%s",
+		 r->run_id, c->uid, *c->tenant->name ? " tenant=" : "", c->tenant->name,
+		 r->script_name ? r->script_name : "", status_name(r->status), r->return_code,
+		 (double)r->execution_ns / 1e9, (double)r->queue_ns / 1e9, (double)r->cpu_ns / 1e9,
 		 job_mode_name(r->mode));
 	if (!c->is_gone)
 		client_send_text(s, c, &head, json);
@@ -73,7 +74,6 @@ static void send_result(struct server *s, struct client *c, const struct result 
 void work_fail(struct server *s, struct client *c, enum status status, const char *why)
 {
 	struct result r;
-	unsigned char id[16];
 
 	result_init(&r, &c->job);
 	r.mode = JOB_MODE_COLD;
@@ -83,10 +83,7 @@ void work_fail(struct server *s, struct client *c, enum status status, const cha
 		r.return_code = -SIGKILL;
 	}
 	r.queue_ns = clock_now_ns() - c->arrived_ns;
-	if (getrandom(id, sizeof(id), 0) == (ssize_t)sizeof(id)) {
-		for (size_t i = 0; i < sizeof(id); i++)
-			(void)snprintf(r.run_id + 2 * i, 3, "%02x", id[i]);
-	}
+	memcpy(r.run_id, c->run_id, sizeof(r.run_id));
 	work_release(c);
 	if (result_set_message(&r, "%s", why) < 0)
 		log_line(LOG_ERROR, "event=no_message");
@@ -160,7 +157,7 @@ static void finish(struct server *s, struct client *c)
 
 void work_start(struct server *s, struct client *c)
 {
-	struct run_hooks hooks = { .userdata = c, .arrived_ns = c->arrived_ns };
+	struct run_hooks hooks = { .userdata = c, .arrived_ns = c->arrived_ns, .run_id = c->run_id };
 	struct err e = { .kind = ERR_NONE };
 	struct job_error why = { .field = "environment" };
 	int r;

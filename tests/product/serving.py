@@ -14,9 +14,9 @@ import threading
 from harness import Result, processes, strict_json, tree, wait_for
 
 HEAD = struct.Struct("=IIII")
-HELLO, RUN, INPUT, ENV = 1, 2, 3, 4
-WELCOME, DIFFERS, OUTPUT, RESULT, ERROR, ENV_REPLY = 64, 65, 66, 67, 68, 69
-STREAM_INPUT, STREAM_OUTPUT = 1, 2
+HELLO, RUN, INPUT, ENV, TENANT, STATS = 1, 2, 3, 4, 5, 6
+WELCOME, DIFFERS, OUTPUT, RESULT, ERROR, ENV_REPLY, ACCEPTED, STATS_REPLY = 64, 65, 66, 67, 68, 69, 70, 71
+STREAM_INPUT, STREAM_OUTPUT, TELL_ID = 1, 2, 4
 BUSY = 4
 VERSION = 1
 INLINE = 61440
@@ -93,10 +93,12 @@ def request(script, **fields):
 class Native:
     """One connection"""
 
-    def __init__(self, path):
+    def __init__(self, path, tenant=None):
         self.s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.s.settimeout(60)
         self.s.connect(str(path))
+        if tenant is not None:
+            self.send(TENANT, tenant.encode())
 
     def __enter__(self):
         return self
@@ -161,6 +163,12 @@ class Native:
         self.send(ENV)
         kind, _, body = self.take()
         assert kind == ENV_REPLY
+        return strict_json(body)
+
+    def stats(self):
+        self.send(STATS)
+        kind, _, body = self.take()
+        assert kind == STATS_REPLY
         return strict_json(body)
 
     def cancel(self):
