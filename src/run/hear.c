@@ -132,7 +132,7 @@ static void status_said(struct work *w)
 		(void)err_set(&e, ERR_HOST, f.sys, "write the script and its files (they must fit in disk_bytes and disk_files)");
 	else
 		(void)err_set(&e, ERR_HOST, f.sys, "lock the sandbox down: step %s", f.step);
-	work_blame(w, probe_wall_of_step(f.step));
+	work_blame(w, probe_wall_of_step(f.step), &e);
 	work_fail(w, &e);
 }
 
@@ -153,7 +153,7 @@ static void init_said(struct work *w)
 
 	if (said < 0) {
 		watch_clear(w->s, &w->watch[WATCH_INIT_SOCK]);
-		work_blame(w, probe_wall_of_step(step));
+		work_blame(w, probe_wall_of_step(step), &e);
 		work_fail(w, &e);
 	} else if (said == SANDBOX_SAID_READY) {
 		work_event(w, EVENT_READY);

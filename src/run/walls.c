@@ -79,8 +79,10 @@ int supervisor_walls(struct supervisor *s, struct wall_report *ret, size_t max, 
 		return -EPROTO;
 	}
 	r = probe(s, seen, sizeof(seen), &n_seen, &o, e);
-	if (r < 0 && o.wall >= 0 && (size_t)o.wall < *ret_n)
+	if (r < 0 && o.wall >= 0 && (size_t)o.wall < *ret_n) {
 		set(&ret[o.wall], o.err.msg, o.remedy);
+		(void)snprintf(e->msg, sizeof(e->msg), "%.170s; remedy: %.319s", o.err.msg, o.remedy);
+	}
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < *ret_n; i++) { /* what is seen from inside counts when it is worse */

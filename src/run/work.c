@@ -230,7 +230,7 @@ static int work_start(struct work *w, unsigned slot, struct err *e)
 		return err_set(e, ERR_HOST, errno, "make a timer");
 	r = sandbox_create(&s->outside, slot, w->job.environment, &w->job.spec, &w->box, e);
 	if (r < 0) {
-		work_blame(w, probe_namespaces(false)); /* whichever it is */
+		work_blame(w, probe_namespaces(false), e); /* whichever it is */
 		return r;
 	}
 	w->has_box = true;
@@ -246,11 +246,16 @@ static int work_start(struct work *w, unsigned slot, struct err *e)
 	return 0;
 }
 
-void work_blame(struct work *w, int wall)
+void work_blame(struct work *w, int wall, struct err *e)
 {
+	char words[64];
+
 	w->outcome.wall = wall;
-	if (wall >= 0)
-		(void)snprintf(w->outcome.remedy, sizeof(w->outcome.remedy), "%s", probe_remedy((enum probe_wall)wall));
+	if (wall < 0)
+		return;
+	(void)snprintf(words, sizeof(words), "the %s wall can't be had here", probe_name((enum probe_wall)wall));
+	(void)err_wrap(e, 0, words);
+	(void)snprintf(w->outcome.remedy, sizeof(w->outcome.remedy), "%s", probe_remedy((enum probe_wall)wall, e->sys));
 }
 
 /* An answer for a job that never became a run. */

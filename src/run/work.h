@@ -99,8 +99,8 @@ struct work {
 /* work_event() - supervise.c: something happened to a run */
 void work_event(struct work *w, enum work_event ev);
 
-/* work_blame() - the wall that could not be had, if the run fails */
-void work_blame(struct work *w, int wall);
+/* work_blame() - the wall that could not be had because of @e, which is told to name it; -1: none alone */
+void work_blame(struct work *w, int wall, struct err *e);
 
 /* work_fail() - our fault, or the host's: the run ends, nothing is claimed about the script */
 void work_fail(struct work *w, const struct err *e);

@@ -58,7 +58,7 @@ const char *probe_what(enum probe_wall w)
 static void tell(struct probe_report *r, enum probe_state state, const char *detail, const char *remedy)
 {
 	r->state = (int32_t)state;
-	(void)snprintf(r->detail, sizeof(r->detail), "%s", detail);
+	(void)snprintf(r->detail, sizeof(r->detail), "%.199s", detail);
 	(void)snprintf(r->remedy, sizeof(r->remedy), "%s", remedy);
 }
 
@@ -70,11 +70,11 @@ static void tell_limits(const struct home *home, struct probe_report *ret)
 	if (g->has & CGROUP_MEMORY)
 		tell(&ret[PROBE_MEMORY], PROBE_FULL, how, "");
 	else if (home->has_proc)
-		tell(&ret[PROBE_MEMORY], PROBE_WEAK, "by sampling every 20 ms; a fast script can overshoot between two looks",
-		     g->why_not);
+		tell(&ret[PROBE_MEMORY], PROBE_WEAK,
+		     "by sampling every 20 ms; a fast script can overshoot between two looks", g->why_not);
 	else
-		tell(&ret[PROBE_MEMORY], PROBE_WEAK, "by RLIMIT_DATA of each process only: without /proc nothing can be sampled",
-		     g->why_not);
+		tell(&ret[PROBE_MEMORY], PROBE_WEAK,
+		     "by RLIMIT_DATA of each process only: without /proc nothing can be sampled", g->why_not);
 	if (g->has & CGROUP_PIDS)
 		tell(&ret[PROBE_PROCESSES], PROBE_FULL, how, "");
 	else
@@ -82,7 +82,8 @@ static void tell_limits(const struct home *home, struct probe_report *ret)
 	if (g->has & CGROUP_CPU)
 		tell(&ret[PROBE_CPU], PROBE_FULL, how, "");
 	else
-		tell(&ret[PROBE_CPU], PROBE_WEAK, "by CPU affinity: whole CPUs only, which others may use as well", g->why_not);
+		tell(&ret[PROBE_CPU], PROBE_WEAK, "by CPU affinity: whole CPUs only, which others may use as well",
+		     g->why_not);
 	tell(&ret[PROBE_DISK], PROBE_FULL, "by size and inodes of private tmpfs", "");
 }
 
@@ -93,21 +94,25 @@ void probe_home(const struct home *home, struct probe_report *ret)
 	for (int i = 0; i < PROBE_WALLS; i++)
 		tell(&ret[i], PROBE_FULL, "in force", "");
 	if (home->ids.count == 1)
-		tell(&ret[PROBE_OWN_UID], PROBE_WEAK, "the sandboxes have the caller's own uid outside; namespaces keep them apart",
-		     probe_remedy(PROBE_OWN_UID));
+		tell(&ret[PROBE_OWN_UID], PROBE_WEAK,
+		     "the sandboxes have the caller's own uid outside; namespaces keep them apart",
+		     probe_remedy(PROBE_OWN_UID, 0));
 	if (!home->has_proc)
-		tell(&ret[PROBE_PROC], PROBE_WEAK, "no /proc at all: this container's /proc is masked, and the kernel refuses a fresh one",
-		     probe_remedy(PROBE_PROC));
+		tell(&ret[PROBE_PROC], PROBE_WEAK,
+		     "no /proc at all: this container's /proc is masked, and the kernel refuses a fresh one",
+		     probe_remedy(PROBE_PROC, 0));
 	if (!home->has_cgroup_ns)
 		tell(&ret[PROBE_CGROUP_NS], PROBE_MISSING, "the kernel gives no cgroup namespace",
-		     "use a kernel with CONFIG_CGROUPS, and user.max_cgroup_namespaces above 0");
+		     probe_remedy(PROBE_CGROUP_NS, 0));
 	if (home->has_landlock) {
 		(void)snprintf(text, sizeof(text), "in force, ABI %d", landlock_abi());
 		tell(&ret[PROBE_LANDLOCK], PROBE_FULL, text, "");
 	} else {
-		(void)snprintf(text, sizeof(text), landlock_abi() == 1 ? "ABI 1 is too old" : "the kernel has no Landlock");
+		(void)snprintf(text, sizeof(text),
+			       landlock_abi() == 1 ? "ABI 1 is too old" : "the kernel has no Landlock");
 		tell(&ret[PROBE_LANDLOCK], PROBE_MISSING, text,
-		     "use Linux 5.19 or later with landlock in the kernel's lsm= list, or accept it: --allow-missing landlock");
+		     "use Linux 5.19 or later with landlock in the kernel's lsm= list, or accept it: --allow-missing "
+		     "landlock");
 	}
 	tell_limits(home, ret);
 }
@@ -145,7 +150,8 @@ static int check_names(const char *const *list, bool is_allowing, struct err *e)
 	return 0;
 }
 
-int probe_demand(const struct probe_report *reports, const char *const *require, const char *const *allow, struct err *e)
+int probe_demand(const struct probe_report *reports, const char *const *require, const char *const *allow,
+		 struct err *e)
 {
 	int r;
 
@@ -161,48 +167,13 @@ int probe_demand(const struct probe_report *reports, const char *const *require,
 
 		if (is_demanded && (p->state != PROBE_FULL ||
 				    (is_group && is_in(require, "cgroup") && !strstr(p->detail, "control group"))))
-			return err_set(e, ERR_HOST, 0, "%s is required but does not hold in full here: %s%s%s", walls[w].name,
-				       p->detail, p->remedy[0] ? "; remedy: " : "", p->remedy);
+			return err_set(e, ERR_HOST, 0, "%s is required but does not hold in full here: %s%s%s",
+				       walls[w].name, p->detail, p->remedy[0] ? "; remedy: " : "", p->remedy);
 		if (p->state == PROBE_MISSING && (walls[w].is_vital || !is_in(allow, walls[w].name)))
 			return err_set(e, ERR_HOST, 0, "%s can't be had here: %s%s%s", walls[w].name, p->detail,
 				       p->remedy[0] ? "; remedy: " : "", p->remedy);
 	}
 	return 0;
-}
-
-static const char userns_remedy[] =
-	"allow user namespaces: kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0 or an "
-	"AppArmor profile for cloche; in Docker --security-opt seccomp=unconfined --security-opt apparmor=unconfined";
-static const char seccomp_remedy[] = "the container's own filter must let cloche's through: in Docker --security-opt "
-				     "seccomp=unconfined; Kubernetes seccompProfile: Unconfined";
-static const char mount_remedy[] = "allow mounting in user namespaces: in Docker --security-opt apparmor=unconfined "
-				   "--security-opt seccomp=unconfined";
-static const char proc_remedy[] = "run the container with an unmasked /proc (Docker: --security-opt systempaths=unconfined; "
-				  "Kubernetes: procMount: Unmasked)";
-
-static const char *const remedies[PROBE_WALLS] = {
-	[PROBE_USER] = userns_remedy,
-	[PROBE_OWN_UID] = "start cloche as root to give every sandbox uids of its own",
-	[PROBE_PID] = "raise user.max_pid_namespaces; in Docker --security-opt seccomp=unconfined",
-	[PROBE_MOUNT] = mount_remedy,
-	[PROBE_NETWORK] = "raise user.max_net_namespaces; in Docker --security-opt seccomp=unconfined",
-	[PROBE_IPC] = "raise user.max_ipc_namespaces; in Docker --security-opt seccomp=unconfined",
-	[PROBE_UTS] = "raise user.max_uts_namespaces; in Docker --security-opt seccomp=unconfined",
-	[PROBE_CGROUP_NS] = "raise user.max_cgroup_namespaces; in Docker --security-opt seccomp=unconfined",
-	[PROBE_PROC] = proc_remedy,
-	[PROBE_CAPABILITIES] = seccomp_remedy,
-	[PROBE_NO_NEW_PRIVS] = seccomp_remedy,
-	[PROBE_SECCOMP] = seccomp_remedy,
-	[PROBE_LANDLOCK] = seccomp_remedy,
-	[PROBE_MEMORY] = "start cloche as root, or in a delegated control group: systemd-run --user --scope -p Delegate=yes",
-	[PROBE_PROCESSES] = "raise the caller's own RLIMIT_NPROC and RLIMIT_NOFILE",
-	[PROBE_CPU] = "start cloche as root, or in a delegated control group: systemd-run --user --scope -p Delegate=yes",
-	[PROBE_DISK] = mount_remedy,
-};
-
-const char *probe_remedy(enum probe_wall wall)
-{
-	return remedies[wall];
 }
 
 int probe_wall_of_step(const char *step)
@@ -211,16 +182,33 @@ int probe_wall_of_step(const char *step)
 		const char *step;
 		enum probe_wall wall;
 	} known[] = {
-		{ "capture", PROBE_MOUNT },	     { "root", PROBE_MOUNT },	     { "ids-home", PROBE_USER },
-		{ "network", PROBE_NETWORK },	     { "init-maps", PROBE_USER },    { "init-quota", PROBE_USER },
-		{ "init-tie", PROBE_PID },	     { "init-tmp", PROBE_DISK },     { "init-shm", PROBE_DISK },
-		{ "init-cpus", PROBE_CPU },	     { "init-proc", PROBE_PROC },    { "init-hostname", PROBE_UTS },
-		{ "init-hide", PROBE_PID },	     { "cgroup", PROBE_MEMORY },     { "cgroup-open", PROBE_MEMORY },
-		{ "namespaces", PROBE_USER },	     { "cgroup-ns", PROBE_CGROUP_NS }, { "session", PROBE_PID },
-		{ "workdir", PROBE_MOUNT },	     { "ids", PROBE_USER },	     { "limits", PROBE_PROCESSES },
-		{ "affinity", PROBE_CPU },	     { "bounding", PROBE_CAPABILITIES },
-		{ "capabilities", PROBE_CAPABILITIES }, { "no_new_privs", PROBE_NO_NEW_PRIVS },
-		{ "landlock", PROBE_LANDLOCK },	     { "filters", PROBE_SECCOMP },
+		{ "capture", PROBE_MOUNT },
+		{ "root", PROBE_MOUNT },
+		{ "ids-home", PROBE_USER },
+		{ "network", PROBE_NETWORK },
+		{ "init-maps", PROBE_USER },
+		{ "init-quota", PROBE_USER },
+		{ "init-tie", PROBE_PID },
+		{ "init-tmp", PROBE_DISK },
+		{ "init-shm", PROBE_DISK },
+		{ "init-cpus", PROBE_CPU },
+		{ "init-proc", PROBE_PROC },
+		{ "init-hostname", PROBE_UTS },
+		{ "init-hide", PROBE_PID },
+		{ "cgroup", PROBE_MEMORY },
+		{ "cgroup-open", PROBE_MEMORY },
+		{ "namespaces", PROBE_USER },
+		{ "cgroup-ns", PROBE_CGROUP_NS },
+		{ "session", PROBE_PID },
+		{ "workdir", PROBE_MOUNT },
+		{ "ids", PROBE_USER },
+		{ "limits", PROBE_PROCESSES },
+		{ "affinity", PROBE_CPU },
+		{ "bounding", PROBE_CAPABILITIES },
+		{ "capabilities", PROBE_CAPABILITIES },
+		{ "no_new_privs", PROBE_NO_NEW_PRIVS },
+		{ "landlock", PROBE_LANDLOCK },
+		{ "filters", PROBE_SECCOMP },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
@@ -248,7 +236,7 @@ int probe_namespaces(bool is_outer)
 		uint64_t flag;
 		enum probe_wall wall;
 	} all[] = {
-		{ CLONE_NEWUSER, PROBE_USER },	{ CLONE_NEWPID, PROBE_PID }, { CLONE_NEWNS, PROBE_MOUNT },
+		{ CLONE_NEWUSER, PROBE_USER },   { CLONE_NEWPID, PROBE_PID }, { CLONE_NEWNS, PROBE_MOUNT },
 		{ CLONE_NEWNET, PROBE_NETWORK }, { CLONE_NEWIPC, PROBE_IPC }, { CLONE_NEWUTS, PROBE_UTS },
 	};
 
@@ -262,21 +250,23 @@ int probe_namespaces(bool is_outer)
 void probe_failed(int wall, struct probe_report *reports, struct err *e)
 {
 	char inner[sizeof(e->msg)];
+	const char *remedy;
 
 	for (int i = 0; i < PROBE_WALLS; i++)
 		tell(&reports[i], PROBE_MISSING, "not tried: the sandbox could not be built", "");
 	if (wall < 0)
 		return;
-	tell(&reports[wall], PROBE_MISSING, e->msg, remedies[wall]);
+	remedy = probe_remedy((enum probe_wall)wall, e->sys);
 	memcpy(inner, e->msg, sizeof(inner));
-	(void)snprintf(e->msg, sizeof(e->msg), "the %s wall can't be had here: %.200s; remedy: %s", walls[wall].name, inner,
-		       remedies[wall]);
+	tell(&reports[wall], PROBE_MISSING, inner, remedy);
+	(void)snprintf(e->msg, sizeof(e->msg), "the %s wall can't be had here: %.140s; remedy: %s", walls[wall].name,
+		       inner, remedy);
 }
 
 void probe_why_no_home(int sys, struct probe_report *reports, struct err *e)
 {
 	int wall = probe_namespaces(true);
 
-	(void)sys;
+	e->sys = sys;
 	probe_failed(wall < 0 ? PROBE_USER : wall, reports, e);
 }

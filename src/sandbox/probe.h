@@ -73,11 +73,18 @@ int probe_wall_of_step(const char *step);
  */
 int probe_namespaces(bool is_outer);
 
-/* probe_failed() - nothing can run because of @wall (-1: none alone): fills every report; the remedy goes into @e too */
+/* probe_failed() - nothing can run because of @wall (-1: none alone): fills every report; the remedy goes into @e too
+ */
 void probe_failed(int wall, struct probe_report *reports, struct err *e);
 
-/* probe_remedy() - what helps when @wall can't be had */
-const char *probe_remedy(enum probe_wall wall);
+/*
+ * probe_remedy() - what helps when @wall can't be had
+ * @sys: errno of what failed, 0: unknown.  After a refusal this host is looked at for who refuses.
+ *
+ * Return: a constant of at most 319 bytes.
+ */
+const char *probe_remedy(enum probe_wall wall, int sys);
 
-/* probe_why_no_home() - the supervisor's namespaces could not be made: say what is in the way, with the remedy */
+/* probe_why_no_home() - the supervisor's namespaces could not be made (@sys: errno): say what is in the way, with the
+ * remedy */
 void probe_why_no_home(int sys, struct probe_report *reports, struct err *e);

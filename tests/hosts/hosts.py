@@ -21,6 +21,7 @@ class Host:
     env: object = environment
     is_same: bool = True  # the outcome is the same on every machine that the tests are run on
     is_slow: bool = False  # to start
+    says: tuple = ()       # where it stops, the cause and the remedy have these words; () if it must not stop
 
 
 def mounted(script):
@@ -113,6 +114,33 @@ def podman(*options):
     return words
 
 
+# What Docker's default filter refuses of what we need (a process without CAP_SYS_ADMIN).
+DOCKER = ("syscall:clone3=ENOSYS", "syscall:unshare=EPERM", "syscall:setns=EPERM", "syscall:mount=EPERM", "syscall:umount2=EPERM",
+          "syscall:fsopen=EPERM", "syscall:open_tree=EPERM", "syscall:sethostname=EPERM", "syscall:pivot_root=EPERM")
+ENGINES = ("Docker", "seccomp=unconfined", "podman", "unmask=ALL", "Kubernetes", "seccompProfile")
+
+PROFILE = """
+profile cloche-test-container flags=(attach_disconnected) {
+  capability,
+  network,
+  signal,
+  ptrace,
+  unix,
+  umount,
+  file,
+}
+"""
+
+
+def apparmor(who, folder):
+    """A profile that allows all that we need but mounting, as container engines' own do."""
+    if not shutil.which("aa-exec") or subprocess.run(["aa-enabled", "--quiet"]).returncode != 0:
+        skip("needs: apparmor in the kernel, and its tools")
+    need_root()
+    subprocess.run(["apparmor_parser", "-r", "-K"], input=PROFILE, text=True, check=True)
+    return [*as_user(who), "aa-exec", "-p", "cloche-test-container", "--"]
+
+
 def no_environment(who, **more):
     return more
 
@@ -121,16 +149,27 @@ HOSTS = [
     Host("bubblewrap", "inside bubblewrap, as agents run a tool's command", bubblewrap),
     Host("proc-masked", "parts of `/proc` covered, as in most containers", denied("proc-masked")),
     Host("no-sys", "without `/sys`", denied("no-sys")),
-    Host("no-userns", "user namespaces forbidden (`user.max_user_namespaces=0`)", denied("sysctl:max_user_namespaces=0")),
+    Host("no-userns", "user namespaces forbidden (`user.max_user_namespaces=0`)", denied("sysctl:max_user_namespaces=0"),
+         says=("user wall", "raise it", "user.max_user_namespaces")),
+    Host("no-netns", "network namespaces forbidden (`user.max_net_namespaces=0`)", denied("sysctl:max_net_namespaces=0"),
+         says=("network wall", "raise it", "user.max_net_namespaces")),
+    Host("chroot", "in a chroot", denied("chroot"), callers=("root",), says=("user wall", "chroot", "pivot_root")),
     Host("seccomp", "a system call filter is on already", denied("syscall:prctl:9999=EPERM")),
-    Host("landlock", "Landlock is on already", plainly(PYTHON, "-c", LANDLOCK)),
+    Host("filter", "under a filter such as Docker's own: no namespaces, no mounts", denied(*DOCKER),
+         says=("user wall", "system call filter", *ENGINES)),
+    Host("filter-names", "under a filter such as podman's own: a host name can't be set", denied("syscall:sethostname=EPERM"),
+         says=("uts wall", "init-hostname", "system call filter", *ENGINES)),
+    Host("landlock", "Landlock is on already", plainly(PYTHON, "-c", LANDLOCK), says=("mount wall", "Landlock", "start cloche outside")),
+    Host("apparmor", "in an AppArmor profile such as Docker's own: no mounts", apparmor, is_same=False,
+         says=("mount wall", "AppArmor", "apparmor=unconfined", "appArmorProfile")),
     Host("no-environment", "an empty environment, not even `PATH` and `HOME`", plainly("env", "-i"), env=no_environment),
     Host("read-only", "a read-only root", mounted("mount -o remount,bind,ro /")),
     Host("full-tmp", "`/tmp` is full", mounted("mount -t tmpfs -o size=64k tmpfs /tmp; cat /dev/zero >/tmp/full 2>/dev/null || :")),
     Host("noexec-tmp", "`/tmp` is `noexec`", mounted("mount -t tmpfs -o noexec,nosuid tmpfs /tmp")),
     Host("nice", "under `nice -n 19`", plainly("nice", "-n", "19")),
     Host("descriptors", "64 descriptors (`ulimit -n 64`)", plainly("prlimit", "--nofile=64:64", "--")),
-    Host("podman", "in a container with an engine's own settings (podman)", podman(), is_same=False, is_slow=True),
+    Host("podman", "in a container with an engine's own settings (podman)", podman(), is_same=False, is_slow=True,
+         says=("uts wall", "init-hostname", "system call filter", *ENGINES)),
     Host("podman-open", "in a container with the settings of the remedy (podman)",
          podman("--security-opt", "seccomp=unconfined", "--security-opt", "unmask=ALL", "--security-opt", "apparmor=unconfined"),
          is_same=False, is_slow=True),
