@@ -23,27 +23,18 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "base/pack.h"
 #include "run/pool.h"
+#include "run/setup.h"
 #include "run/supervise.h"
 #include "run/wire.h"
 #include "sandbox/probe.h"
-
-/* What the front asked for once, as lists into its mapped pack. */
-struct setup {
-	int fd;
-	const char *pack;
-	size_t len;
-	const char *require[PROBE_WALLS + 2];
-	const char *allow[PROBE_WALLS + 2];
-	int n_envs;
-};
 
 /* What survives the second exec. */
 struct state {
 	struct home home;
 	int32_t setup;     /* the set-up's memfd */
 	int32_t extension; /* of zygotes; -1: none is installed */
+	int32_t go;        /* outer's word */
 	struct probe_report reports[PROBE_WALLS];
 	uint8_t has_failed;
 	struct err err;
@@ -74,77 +65,17 @@ static int say_failed(const struct err *e)
 	return 1;
 }
 
-static int collect_names(const struct setup *s, uint32_t kind, const char **list, size_t max, struct err *e)
-{
-	struct pack_record rec;
-	size_t offset = 0;
-	size_t n = 0;
-	int r;
-
-	while ((r = pack_next(s->pack, s->len, &offset, &rec)) > 0) {
-		if (rec.kind != kind)
-			continue;
-		if (n == max - 1)
-			return err_set(e, ERR_INVALID, 0, "too many names of protections");
-		list[n++] = rec.data;
-	}
-	list[n] = NULL;
-	return r < 0 ? err_set(e, ERR_BUG, -r, "the set-up's pack") : 0;
-}
-
-static int setup_take(struct setup *s, struct err *e)
-{
-	int fds[FD_MAX_PASSED];
-	struct pack_record rec;
-	struct wire_head head;
-	size_t offset = 0;
-	size_t n_fds;
-	ssize_t n;
-	int r;
-
-	n = fd_recv(WIRE_CONTROL, &head, sizeof(head), fds, &n_fds);
-	if (n != sizeof(head) || head.type != WIRE_SETUP || n_fds != 1)
-		return err_set(e, ERR_BUG, 0, "the first message is not a set-up");
-	s->fd = fds[0];
-	r = fd_map_sealed(s->fd, &s->pack, &s->len);
-	if (r < 0)
-		return err_set(e, ERR_BUG, -r, "map the set-up");
-	while (pack_next(s->pack, s->len, &offset, &rec) > 0)
-		s->n_envs += rec.kind == WIRE_SETUP_ENVIRONMENT;
-	if (s->n_envs < 1 || s->n_envs > HOME_ENVS_MAX)
-		return err_set(e, ERR_INVALID, 0, "%d environments: 1 to %d are allowed", s->n_envs, HOME_ENVS_MAX);
-	r = collect_names(s, WIRE_SETUP_REQUIRE, s->require, ARRAY_LEN(s->require), e);
-	return r < 0 ? r : collect_names(s, WIRE_SETUP_ALLOW, s->allow, ARRAY_LEN(s->allow), e);
-}
-
-/* The extra paths of environment number @env. */
-static size_t paths_of(const struct setup *s, int env, const char **paths, size_t max)
-{
-	struct pack_record rec;
-	size_t offset = 0;
-	size_t n = 0;
-	int at = -1;
-
-	while (pack_next(s->pack, s->len, &offset, &rec) > 0) {
-		if (rec.kind == WIRE_SETUP_ENVIRONMENT)
-			at++;
-		else if (rec.kind == WIRE_SETUP_PATH && at == env && n < max)
-			paths[n++] = rec.data;
-	}
-	return n;
-}
-
 static int capture_all(const struct setup *s, struct err *e)
 {
 	const char *paths[OUTSIDE_PATHS_MAX];
 	int r = 0;
 
 	for (int i = 0; i < s->n_envs && r == 0; i++)
-		r = outside_capture(i, paths, paths_of(s, i, paths, ARRAY_LEN(paths)), e);
+		r = outside_capture(i, paths, setup_paths(s, i, paths, ARRAY_LEN(paths)), e);
 	return r;
 }
 
-/* The control groups that outer has prepared meanwhile; their folders survive the exec. */
+/* The control groups that outer has prepared meanwhile: it is waited for as late as can be. */
 static int take_cgroups(struct home *home, int go, struct err *e)
 {
 	int fds[FD_MAX_PASSED];
@@ -156,8 +87,6 @@ static int take_cgroups(struct home *home, int go, struct err *e)
 	for (int i = 0; i < CGROUP_HIERARCHIES; i++) {
 		if (home->cgroup.dir[i] >= 0)
 			home->cgroup.dir[i] = at < n_fds ? fds[at++] : -1;
-		if (home->cgroup.dir[i] >= 0)
-			(void)fd_cloexec(home->cgroup.dir[i], false);
 	}
 	return 0;
 }
@@ -190,7 +119,7 @@ static int inner(const struct setup *s, struct state *st, int go, int self)
 
 	r = capture_all(s, &e);
 	if (e.kind == ERR_NOT_FOUND || e.kind == ERR_ACCESS)
-		return say_failed(&e); /* not a wall: a folder that was asked for */
+		return say_failed(&e);         /* not a wall: a folder that was asked for */
 	if (r == 0 && read(go, &word, 1) != 1) /* the ids are mapped */
 		return 1;
 	if (r == 0) {
@@ -203,19 +132,15 @@ static int inner(const struct setup *s, struct state *st, int go, int self)
 	}
 	if (r == 0 && !st->home.has_proc && st->home.ids.count > 1)
 		return AGAIN;
-	if (r == 0) {
-		wall = -1;
-		r = take_cgroups(&st->home, go, &e);
-		(void)fd_send(go, "k", 1, NULL, 0); /* no other try: the control socket is ours */
-	}
 	if (r < 0) {
 		probe_failed(wall, st->reports, &e);
-	} else {
-		probe_home(&st->home, st->reports);
-		r = probe_demand(st->reports, s->require, s->allow, &e);
-	}
-	if (r < 0)
 		say_walls(st->reports);
+		return say_failed(&e);
+	}
+	(void)fd_send(go, "k", 1, NULL, 0); /* no other try: the control socket is ours */
+	st->go = fcntl(go, F_DUPFD, 50);
+	if (st->go < 0)
+		(void)err_set(&e, ERR_HOST, errno, "keep the way to the outer supervisor");
 	else
 		(void)home_exec(self, st, sizeof(*st), &e);
 	return say_failed(&e);
@@ -288,6 +213,8 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 	(void)close(go[0]);
 	(void)close(life[0]);
 	r = help(pid, &st->home, go[1], e);
+	if (r == 0)
+		cgroup_host_sweep(&st->home.cgroup);
 	if (r == 0 && read(go[1], &word, 1) == 1) /* it stays */
 		(void)close(WIRE_CONTROL); /* inner's alone: its death is heard at once, whatever clean-up is left */
 	(void)close(go[1]);
@@ -447,29 +374,38 @@ static void close_on_exec(const struct state *st)
 	if (st->extension >= 0)
 		(void)fd_cloexec(st->extension, true);
 	(void)fd_cloexec(h->life, true);
+	(void)fd_cloexec(st->go, true);
 	for (int i = 0; i < h->n_envs; i++) {
 		if (h->mnt[i] >= 0)
 			(void)fd_cloexec(h->mnt[i], true);
 	}
-	for (int i = 0; i < CGROUP_HIERARCHIES; i++) {
-		if (h->cgroup.dir[i] >= 0)
-			(void)fd_cloexec(h->cgroup.dir[i], true);
-	}
+}
+
+/* What holds here, now that all is known; and whether it is enough. */
+static int find_walls(struct state *st, struct setup *s, struct err *e)
+{
+	int r = take_cgroups(&st->home, st->go, e);
+
+	fd_close(&st->go);
+	s->fd = st->setup;
+	if (r == 0)
+		r = setup_read(s, e); /* stays mapped: the pools' names are in it */
+	if (r < 0)
+		return r;
+	probe_home(&st->home, st->reports);
+	r = probe_demand(st->reports, s->require, s->allow, e);
+	say_walls(st->reports);
+	return r;
 }
 
 /* What is kept ready, and the second hand that looks after it. */
-static int start_pools(struct supervise *s, const struct state *st, struct watch *tick, struct err *e)
+static int start_pools(struct supervise *s, const struct setup *setup, int extension, struct watch *tick, struct err *e)
 {
 	struct itimerspec second = { .it_value = { .tv_sec = 1 }, .it_interval = { .tv_sec = 1 } };
-	const char *pack;
-	size_t len;
 	int timer;
 	int r;
 
-	r = fd_map_sealed(st->setup, &pack, &len); /* for good: the pools' names are in it */
-	if (r < 0)
-		return err_set(e, ERR_BUG, -r, "map the set-up");
-	r = pool_start(s, pack, len, st->extension, e);
+	r = pool_start(s, setup->pack, setup->len, extension, e);
 	if (r < 0 || s->n_pools == 0)
 		return r;
 	s->outside.has_fresh_network = false; /* it is the zygotes' */
@@ -486,6 +422,7 @@ static int inside(void)
 	struct watch life = { .kind = WATCH_LIFE, .fd = -1 };
 	struct watch tick = { .kind = WATCH_TICK, .fd = -1 };
 	struct wire_head ready = { .type = WIRE_READY };
+	static struct setup setup;
 	static struct state st;
 	struct err e = { 0 };
 	int r;
@@ -506,10 +443,11 @@ static int inside(void)
 	if (r == 0)
 		r = watch_set(&s, &life, st.home.life, EPOLLIN);
 	if (r == 0)
-		r = start_pools(&s, &st, &tick, &e);
+		r = find_walls(&st, &setup, &e);
+	if (r == 0)
+		r = start_pools(&s, &setup, st.extension, &tick, &e);
 	if (r < 0)
 		return say_failed(&e);
-	say_walls(st.reports);
 	(void)fd_send(WIRE_CONTROL, &ready, sizeof(ready), NULL, 0);
 	loop(&s, &control);
 	pool_end(&s);

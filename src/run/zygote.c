@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/kernel.h"
 #include "run/zygote_text.h"
 
 #define PID_HIGH "1000" /* one more is the first that a new zygote can have */

@@ -236,7 +236,6 @@ int cgroup_make_top(const char *parent, const char *name, uid_t uid, gid_t gid, 
 
 	if (parent_fd < 0)
 		return -errno;
-	cgroup_each_folder(parent_fd, sweep_one, NULL);
 	if (mkdirat(parent_fd, name, 0755) < 0)
 		return -errno;
 	dir = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -327,6 +326,33 @@ int cgroup_host_open(uid_t uid, gid_t gid, struct cgroup_host *ret, struct err *
 	return 0;
 }
 
+/* The folder that ours in hierarchy @i lies in.  Return: a descriptor; -1: there is none.  @ret_name: our folder's name
+ */
+static int parent_of(const struct cgroup_host *h, unsigned i, const char **ret_name)
+{
+	char path[CGROUP_PATH];
+	char *name;
+
+	memcpy(path, h->path[i], sizeof(path));
+	name = strrchr(path, '/');
+	if (h->dir[i] < 0 || !name)
+		return -1;
+	*name = '\0';
+	*ret_name = h->path[i] + (name - path) + 1;
+	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void cgroup_host_sweep(const struct cgroup_host *h)
+{
+	for (unsigned i = 0; i < CGROUP_HIERARCHIES; i++) {
+		const char *name;
+		auto_fd int parent = parent_of(h, i, &name);
+
+		if (parent >= 0)
+			cgroup_each_folder(parent, sweep_one, NULL);
+	}
+}
+
 void cgroup_host_close(struct cgroup_host *h)
 {
 	uint64_t deadline_ns = clock_now_ns() + CLOSE_NS;
@@ -334,13 +360,9 @@ void cgroup_host_close(struct cgroup_host *h)
 	if (h->kind == CGROUP_V2)
 		cgroup_v2_host_leave(h);
 	for (unsigned i = 0; i < CGROUP_HIERARCHIES; i++) {
-		char *name = strrchr(h->path[i], '/');
-		auto_fd int parent = -1;
+		const char *name;
+		auto_fd int parent = parent_of(h, i, &name);
 
-		if (h->dir[i] < 0 || !name)
-			continue;
-		*name++ = '\0';
-		parent = open(h->path[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (parent >= 0)
 			(void)remove_patiently(parent, name, deadline_ns);
 		fd_close(&h->dir[i]); /* after it: the lock keeps a sweep away */

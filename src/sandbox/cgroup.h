@@ -47,13 +47,15 @@ bool cgroup_host_is_v2(void);
  * cgroup_host_open() - find and prepare; never fails because a controller is missing (@ret->has tells)
  * @uid, @gid: who must be able to make groups below (root of our user namespace, as a host id)
  *
- * Folders are called "cloche-<pid>-<random>"; empty ones of dead owners are swept.  They are locked (flock) for as long
- * as any process keeps dir[] open.  On v2 call it before the first fork: the caller, and the process that started it, may
+ * Folders are called "cloche-<pid>-<random>".  They are locked (flock) for as long as any process keeps dir[] open.  On v2 call it before the first fork: the caller, and the process that started it, may
  * have to move into a leaf; they are moved back at the end.
  * All descriptors are CLOEXEC and belong to @ret.
  * Return: 0, -errno with @e on our own faults.
  */
 int cgroup_host_open(uid_t uid, gid_t gid, struct cgroup_host *ret, struct err *e) MUST_CHECK;
+
+/* cgroup_host_sweep() - remove the folders beside ours whose owners are dead; when there is time for it */
+void cgroup_host_sweep(const struct cgroup_host *h);
 
 /*
  * cgroup_host_close() - by the outer process at the end: remove the folders with everything below

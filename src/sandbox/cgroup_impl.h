@@ -73,7 +73,7 @@ void cgroup_cpu_quota(uint32_t cpu_milli, uint64_t *ret_quota_us, uint32_t *ret_
 int cgroup_find(const struct cgroup_texts *t, const char *controller, char *ret) MUST_CHECK;
 
 /*
- * cgroup_make_top() - sweep below @parent, then make our folder there
+ * cgroup_make_top() - make our folder below @parent
  * @files: NULL-terminated: which of its files @uid must be able to write
  *
  * Return: the folder, locked and given to @uid, or -errno with nothing left behind.

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/kernel.h"
 #include "sandbox/sys.h"
 
 /* Everything init holds on to. */

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "base/kernel.h"
 #include "sandbox/landlock.h"
 #include "sandbox/seccomp.h"
 #include "sandbox/sys.h"

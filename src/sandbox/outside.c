@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 
 #include "base/fd.h"
+#include "base/kernel.h"
 #include "sandbox/child.h"
 #include "sandbox/init.h"
 #include "sandbox/sys.h"

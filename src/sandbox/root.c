@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "base/kernel.h"
 #include "sandbox/step.h"
 #include "sandbox/sys.h"
 
@@ -58,18 +59,15 @@ static const struct {
 	const char *path;
 	const char *target;
 } links[] = {
-	{ "dev/random", "urandom" },
-	{ "dev/fd", "/proc/self/fd" },
-	{ "dev/stdin", "/proc/self/fd/0" },
-	{ "dev/stdout", "/proc/self/fd/1" },
-	{ "dev/stderr", "/proc/self/fd/2" },
-	{ "etc/localtime", "/usr/share/zoneinfo/Etc/UTC" },
+	{ "dev/random", "urandom" },         { "dev/fd", "/proc/self/fd" },
+	{ "dev/stdin", "/proc/self/fd/0" },  { "dev/stdout", "/proc/self/fd/1" },
+	{ "dev/stderr", "/proc/self/fd/2" }, { "etc/localtime", "/usr/share/zoneinfo/Etc/UTC" },
 	{ "etc/mtab", "/proc/self/mounts" },
 };
 
-static const char *const folders[] = { "dev",   "dev/shm",     "etc",     "proc",
-				       "sys",   "sys/devices", "sys/devices/system", "sys/devices/system/cpu",
-				       "tmp" };
+static const char *const folders[] = {
+	"dev", "dev/shm", "etc", "proc", "sys", "sys/devices", "sys/devices/system", "sys/devices/system/cpu", "tmp"
+};
 
 void root_plan_init(struct root_plan *p)
 {
@@ -100,7 +98,7 @@ static int capture(struct root_plan *p, const char *path, bool is_device, struct
 	attr.attr_set |= is_device ? MOUNT_ATTR_NOEXEC : MOUNT_ATTR_NODEV;
 	if (mount_setattr(fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
 		return err_set(e, ERR_HOST, errno, "make %s read-only", path);
-	*t = (struct root_tree){ .is_device = is_device, .is_folder = S_ISDIR(st.st_mode) };
+	*t = (struct root_tree) { .is_device = is_device, .is_folder = S_ISDIR(st.st_mode) };
 	(void)snprintf(t->path, sizeof(t->path), "%s", path + 1);
 	t->fd = take_fd(&fd);
 	p->n++;
@@ -120,7 +118,7 @@ static int capture_copy(struct root_plan *p, const char *path, struct err *e)
 		return err_set(e, ERR_BUG, E2BIG, "allow-list too long");
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > 4 << 20)
 		return 0;
-	*t = (struct root_tree){ .fd = take_fd(&fd) };
+	*t = (struct root_tree) { .fd = take_fd(&fd) };
 	(void)snprintf(t->path, sizeof(t->path), "%s", path + 1);
 	p->n++;
 	return 0;
@@ -204,15 +202,17 @@ static int place(int root, struct root_tree *t)
 
 static int place_copy(int root, struct root_tree *t)
 {
-	auto_free char *text = NULL;
-	size_t len;
-	int r;
+	auto_fd int to = openat(root, t->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	ssize_t n = 1;
 
-	r = fd_read_all(t->fd, 4 << 20, &text, &len);
-	if (r < 0)
-		return r;
+	if (to < 0)
+		return -errno;
+	while (n > 0) /* until its end, also when it grows meanwhile: the root's size bounds it */
+		n = sendfile(to, t->fd, NULL, 4 << 20);
+	if (n < 0)
+		return -errno;
 	fd_close(&t->fd);
-	return make_file(root, t->path, text, len);
+	return 0;
 }
 
 static bool is_copied(const struct root_tree *t)
