@@ -466,7 +466,7 @@ def test_never_a_result_that_was_not_one(tmp_path, servers):
             with pytest.raises(cloche.ServerError):
                 raise AssertionError(name, cloche.Client(server.path).run("print(1)"))
             server.s.close()
-        assert len(os.listdir("/proc/self/fd")) <= before
+        assert wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before), "the false server's ends are closed soon"
         right = FalseServer(tmp_path, said(RESULT, whole))
         assert cloche.Client(right.path).run("print(1)").stdout == "1\n", "the false server can answer rightly"
         right.s.close()
