@@ -48,7 +48,7 @@ def skip(reason):
 
 def need_root():
     if not IS_ROOT:
-        skip("needs root")
+        skip("needs: root")
 
 
 def need_binary(path=None):

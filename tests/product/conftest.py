@@ -140,7 +140,7 @@ def shared(request):
     """Data outside the repository; its absence is the one skip that is always allowed"""
     if not harness.SHARED.is_dir():
         request.node.stash[ALLOWED_SKIP] = True
-        pytest.skip(f"{harness.SHARED} is not there: set CLOCHE_SHARED")
+        pytest.skip(f"shared: {harness.SHARED} is not there: set CLOCHE_SHARED")
 
     def path(name):
         found = harness.SHARED / name

@@ -247,7 +247,7 @@ def test_turns_between_connections(narrow):
 def test_turns_between_users(callers):
     """However much a user asks for, the other's request is next."""
     if "root" not in callers:
-        pytest.skip("needs root: two users")
+        pytest.skip("needs: root, two users")
     user = callers["user"]
     with Server(user, env={"CLOCHE_SERVER_MAX_RUNNING": "1"}) as s:
         lines = "".join(json.dumps(request(SLEEP.format(0.1), script_name=f"many{i}")) + "\n" for i in range(12))
@@ -263,7 +263,7 @@ def test_turns_between_users(callers):
 
 def test_a_user_who_fills_the_queue_gives_way(callers):
     if "root" not in callers:
-        pytest.skip("needs root: two users")
+        pytest.skip("needs: root, two users")
     user = callers["user"]
     with Server(user, env={"CLOCHE_SERVER_MAX_RUNNING": "1", "CLOCHE_SERVER_QUEUE_MAX": "4"}) as s:
         with Native(s.path) as block:
@@ -469,7 +469,7 @@ def test_reload(who):
 
 def test_whom_it_serves(callers):
     if "root" not in callers:
-        pytest.skip("needs root: other users")
+        pytest.skip("needs: root, other users")
     root, user = callers["root"], callers["user"]
     with Server(user) as s:
         works(s)  # root may
@@ -501,7 +501,7 @@ def test_whom_it_serves(callers):
 
 def test_the_group_of_roots_socket(callers):
     if "root" not in callers:
-        pytest.skip("needs root")
+        pytest.skip("needs: root")
     root = callers["root"]
     with Server(root, env={"CLOCHE_SERVER_GROUP": "daemon"}) as s:
         st = os.stat(s.path)

@@ -2,6 +2,7 @@
 """Several tenants of one server: who they are, what is counted, and what none of them shares with another."""
 import os
 import re
+import signal
 import subprocess
 import time
 
@@ -92,7 +93,7 @@ def test_nobody_changes_in_the_middle_of_a_run(server):
 
 def test_only_the_trusted_speak_for_others(callers):
     if "root" not in callers:
-        pytest.skip("needs root: a server that others may open")
+        pytest.skip("needs: root, a server that others may open")
     root, user = callers["root"], callers["user"]
     code = ("import socket, struct, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\ns.connect(sys.argv[1])\n"
             "h = lambda k, b: struct.pack('=IIII', k, 1, 0, 0) + b\ns.settimeout(20)\n"
@@ -111,6 +112,7 @@ def test_only_the_trusted_speak_for_others(callers):
 def test_turns_between_named_tenants(who):
     """However much one asks for, the other's request is next, though the same door brings both."""
     with narrow(who) as s, Native(s.path, "greedy") as block, Native(s.path, "modest") as modest:
+        assert modest.run(request("pass", script_name="before")).status == "ok"
         begun(block)
         crowd = [Native(s.path, "greedy") for _ in range(5)]
         for i, n in enumerate(crowd):
@@ -124,7 +126,7 @@ def test_turns_between_named_tenants(who):
             assert n.answer().status == "ok"
             n.close()
         order = [re.search(r'script="(\w+)"', line)[1] for line in s.log("event=run", "status=ok")]
-        assert order[0] == "modest" and sorted(order[1:]) == [f"crowd{i}" for i in range(5)]
+        assert order[:2] == ["before", "modest"] and sorted(order[2:]) == [f"crowd{i}" for i in range(5)]
 
 
 def test_a_named_tenant_gives_way(who):
@@ -190,3 +192,125 @@ def test_what_is_told_of_supervisors(who, server):
         assert walls["seccomp"]["state"] == "full" and set(walls["seccomp"]) == {"name", "state", "what", "detail", "remedy"}
         doctor = strict_json(who.cloche("doctor", "--json").stdout)
         assert [w["name"] for w in doctor["protections"]] == [w["name"] for w in stats["walls"]]
+
+
+TRACES = "import sys\nprint(hash('a'), id(sys.modules))"
+
+
+def warm(n, script=TRACES, **fields):
+    """The output of a warm run, once there can be one"""
+    assert wait_for(lambda: n.run(request("pass")).obj["mode"] == "warm", 20), "no warm run"
+    r = n.run(request(script, mode="warm", **fields))
+    assert r.status == "ok", r.obj
+    return r.stdout
+
+
+def tenants_of(n):
+    return sorted(x["tenant"] for x in n.stats()["supervisors"] if not x["is_ending"] and x["tenant"])
+
+
+def test_two_tenants_share_no_zygote(who, server):
+    """Seeds and layout of memory are those of an interpreter: equal within a tenant, another in the next."""
+    with Native(server.path, "a") as a, Native(server.path, "a") as again, Native(server.path, "b") as b, \
+            Native(server.path) as own:
+        seen = [warm(n).split() for n in (a, again, b, own)]
+        assert seen[0] == seen[1]
+        for i in range(2):
+            assert len({line[i] for line in seen}) == 3, seen
+        assert tenants_of(own) == sorted(["a", "b", f"uid-{who.uid}"]) and len(server.supervisors()) == 3
+
+
+def test_zygotes_that_are_shared(who):
+    with Server(who, env={"CLOCHE_SERVER_SHARE_ZYGOTES": "yes"}) as s, Native(s.path, "a") as a, \
+            Native(s.path, "b") as b, Native(s.path) as own:
+        seen = {warm(n) for n in (a, b, own)}
+        assert len(seen) == 1 and len(s.supervisors()) == 1
+        (only,) = own.stats()["supervisors"]
+        assert only["tenant"] is None
+
+
+def test_users_of_roots_server_share_no_zygote(callers):
+    if "root" not in callers:
+        pytest.skip("needs: root, other users")
+    root, user = callers["root"], callers["user"]
+    with Server(root) as s, Native(s.path) as n:
+        os.chmod(s.path, 0o666)
+        mine = warm(n).split()
+        path = user.file("pass")
+        assert wait_for(lambda: b'"warm"' in user.cloche("run", "--json", "--server", s.path, path).stdout)
+        p = user.run(TRACES, "--mode", "warm", "--server", s.path)
+        assert p.returncode == 0 and not set(p.stdout.decode().split()) & set(mine)
+        assert tenants_of(n) == sorted(["uid-0", f"uid-{user.uid}"])
+
+
+def test_an_idle_tenants_supervisor_goes(who):
+    with Server(who, env={"CLOCHE_SERVER_TENANT_IDLE": "300ms"}) as s, Native(s.path) as own:
+        with Native(s.path, "a") as a:
+            first = a.run(request("import os\nprint(1)"))
+            assert first.stdout == "1\n" and tenants_of(own) == sorted(["a", f"uid-{who.uid}"])
+            assert wait_for(lambda: tenants_of(own) == [f"uid-{who.uid}"] and len(s.supervisors()) == 1, 5)
+            assert a.run(request("print(2)")).stdout == "2\n", "and comes back"
+            begun(a)
+            time.sleep(0.6)
+            assert "a" in tenants_of(own), "one that runs is not idle"
+        assert wait_for(lambda: len(s.supervisors()) == 1, 5)
+
+
+def test_so_many_tenants_at_a_time(who):
+    """The one that is idle for longest makes room; whoever comes gets a run."""
+    with Server(who) as s, Native(s.path) as own:
+        for i in range(34):
+            with Native(s.path, f"t{i}") as n:
+                assert n.run(request(f"print({i})", mode="cold")).stdout == f"{i}\n"
+        names = tenants_of(own)
+        assert len(names) == 32 and "t0" not in names and "t33" in names
+        assert wait_for(lambda: len(s.supervisors()) == 32, 10)
+        with Native(s.path, "t0") as n:
+            assert n.run(request("print(0)", mode="cold")).stdout == "0\n"
+
+
+def test_one_tenants_supervisor_dies_alone(who, server):
+    with Native(server.path, "a") as a, Native(server.path, "b") as b, Native(server.path) as own:
+        begun(a)
+        begun(b)
+        (pid,) = [x["pid"] for x in own.stats()["supervisors"] if x["tenant"] == "a"]
+        os.kill(pid, 9)
+        assert a.answer().status == "internal_error"
+        assert a.run(request("print(1)")).stdout == "1\n", "it has another"
+        b.cancel()
+        assert b.answer().status == "cancelled"
+
+
+def test_a_tenant_whose_supervisor_can_not_start(who):
+    """It hears so at once; who has one goes on."""
+    folder = who.folder()
+    (folder / "bin").mkdir(mode=0o755)
+    (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    python = folder / "bin" / "python3"
+    python.symlink_to("/usr/bin/python3")
+    config = who.file(f"[environment default]\npython = {python}\n", "cloche.ini")
+    with Server(who, env={"CLOCHE_CONFIG": str(config)}) as s, Native(s.path) as own:
+        assert warm(own, "print(1)") == "1\n"
+        python.unlink()
+        with Native(s.path, "a") as a:
+            r = a.run(request("print(2)"))
+            assert r.status == "internal_error" and str(python) in r.message
+            assert own.run(request("print(3)", mode="warm")).stdout == "3\n"
+            python.symlink_to("/usr/bin/python3")
+            assert wait_for(lambda: a.run(request("print(4)")).stdout == "4\n")
+
+
+def test_settings_read_again_hold_for_all(who):
+    config = who.file("[limits]\nopen_files = 100\n", "cloche.ini")
+    script = "import resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    with Server(who, env={"CLOCHE_CONFIG": str(config)}) as s, Native(s.path, "a") as a, Native(s.path, "b") as b:
+        assert a.run(request(script)).stdout == "100\n"
+        begun(b)
+        config.write_text("[limits]\nopen_files = 120\n[server]\nshare_zygotes = yes\n")
+        s.p.send_signal(signal.SIGHUP)
+        assert s.wait_log("event=reloaded")
+        assert a.run(request(script)).stdout == "120\n"
+        assert len([x for x in a.stats()["supervisors"] if not x["is_ending"]]) == 1
+        b.cancel()
+        assert b.answer().status == "cancelled", "what ran went on"
+        assert wait_for(lambda: len(s.supervisors()) == 1)

@@ -157,16 +157,16 @@ static int not_tested(const char *what)
 	const char *must = getenv("CLOCHE_MUST_WORK");
 	bool is_failure = must && strcmp(must, "1") == 0;
 
-	fprintf(stderr, "%s: real control groups were not tested: %s\n", is_failure ? "FAILED" : "SKIPPED", what);
+	fprintf(stderr, "%s: needs: %s (real control groups were not tested)\n", is_failure ? "FAILED" : "SKIPPED", what);
 	return is_failure ? 1 : 77;
 }
 
 int cgroup_test_main(int (*run)(void))
 {
 	if (geteuid() != 0)
-		return not_tested("this needs root");
+		return not_tested("root");
 	for (unsigned i = 0; i < ARRAY_LEN(names); i++)
 		if (find_own(names[i], parents[i]) < 0)
-			return not_tested("this machine has no cgroup v1 with memory, pids, cpu and cpuacct");
+			return not_tested("cgroup1 with memory, pids, cpu and cpuacct");
 	return run_below_our_own_group(run);
 }
