@@ -138,7 +138,8 @@ int parse_duration_ns(const char *s, uint64_t min, uint64_t max, uint64_t *ret)
 {
 	static const struct unit units[] = {
 		{ "", NS_PER_SEC },       { "s", NS_PER_SEC },        { "ms", NS_PER_MS },
-		{ "m", 60 * NS_PER_SEC }, { "h", 3600 * NS_PER_SEC }, { NULL, 0 },
+		{ "m", 60 * NS_PER_SEC }, { "h", 3600 * NS_PER_SEC }, { "d", 86400 * NS_PER_SEC },
+		{ NULL, 0 },
 	};
 
 	return parse_units(s, units, min, max, ret);

@@ -18,7 +18,7 @@ int parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHE
  */
 int parse_size(const char *s, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHECK;
 
-/* parse_duration_ns() - "10", "1.5", "2m", "250ms", "1h"; without a suffix: seconds */
+/* parse_duration_ns() - "10", "1.5", "2m", "250ms", "1h", "30d"; without a suffix: seconds */
 int parse_duration_ns(const char *s, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHECK;
 
 /* parse_milli() - a decimal number times 1000 ("1.5" is 1500), for CPUs */

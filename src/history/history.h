@@ -24,7 +24,8 @@
 
 /*
  * history_path() - where the history is
- * @configured: [history] path; NULL: root's is HISTORY_SYSTEM_PATH, a user's $XDG_STATE_HOME/cloche/history.db, by default
+ * @configured: [history] path; NULL: root's is HISTORY_SYSTEM_PATH, a user's $XDG_STATE_HOME/cloche/history.db, by
+ * default
  *              ~/.local/state/cloche/history.db
  * @variables:  "K=V", NULL-terminated
  *
@@ -33,8 +34,8 @@
 int history_path(const char *configured, uid_t uid, char *const *variables, char **ret, struct err *e) MUST_CHECK;
 
 /*
- * history_prepare() - make the folder (0700) and the file (0600) and give both to @uid and @gid, for a server that is root
- * now and will not be when it writes.  What is there and is no plain file or folder is refused.
+ * history_prepare() - make the folder (0700) and the file (0600) and give both to @uid and @gid, for a server that is
+ * root now and will not be when it writes.  What is there and is no plain file or folder is refused.
  *
  * Return: 0 or -errno with @e set
  */
@@ -47,10 +48,10 @@ int history_prepare(const char *path, uid_t uid, gid_t gid, struct err *e) MUST_
 struct history;
 
 struct history_options {
-	const char *path;     /* borrowed for history_open() */
-	uint64_t max_age_ns;  /* older rows go */
-	uint64_t max_rows;    /* the oldest ones above it go */
-	uint64_t max_bytes;   /* of the database's file; the oldest rows go until it fits */
+	const char *path;    /* borrowed for history_open() */
+	uint64_t max_age_ns; /* older rows go */
+	uint64_t max_rows;   /* the oldest ones above it go */
+	uint64_t max_bytes;  /* of the database's file; the oldest rows go until it fits */
 	bool stores_scripts;
 	bool stores_output;
 	/*
@@ -62,7 +63,7 @@ struct history_options {
 
 /* A run that has ended; borrowed for history_add(), but for what that takes. */
 struct history_run {
-	struct result *result; /* emptied */
+	struct result *result;   /* emptied */
 	struct job_blob *script; /* emptied; NULL: there is none */
 	const char *tenant;      /* "uid:1000", or a name */
 	const char *environment;
@@ -87,8 +88,8 @@ struct history_stats {
 };
 
 /*
- * history_open() - start the writer's thread, with every signal blocked; it opens the database by itself, so that nothing
- * about that file ever holds its caller up
+ * history_open() - start the writer's thread, with every signal blocked; it opens the database by itself, so that
+ * nothing about that file ever holds its caller up
  *
  * Return: 0; -errno with @e set: no thread, no memory.
  */
@@ -115,7 +116,8 @@ struct history_reader;
 /*
  * history_reader_open() - for reading only; any number of readers at any time
  *
- * Return: 0; -errno with @e set (ERR_NOT_FOUND: there is no history yet; ERR_ACCESS; ERR_HOST: the file is damaged, ...).
+ * Return: 0; -errno with @e set (ERR_NOT_FOUND: there is no history yet; ERR_ACCESS; ERR_HOST: the file is damaged,
+ * ...).
  */
 int history_reader_open(const char *path, struct history_reader **ret, struct err *e) MUST_CHECK;
 void history_reader_close(struct history_reader *r);
@@ -135,13 +137,13 @@ struct history_filter {
 /*
  * history_list() - newest first
  *
- * {"runs": [...], "next": "..." or null}; each run: run_id, time (when the request arrived, "2026-01-31T12:34:56.123456Z"),
- * tenant, script_name, environment, and by the names of a result: mode, status, return_code, signal, execution_time,
- * cpu_time, queue_time, peak_memory_bytes, stdout_bytes, stderr_bytes, message.  A walk by "next" meets no run twice and
- * misses none that was there at its beginning.
+ * {"runs": [...], "next": "..." or null}; each run: run_id, time (when the request arrived,
+ * "2026-01-31T12:34:56.123456Z"), tenant, script_name, environment, and by the names of a result: mode, status,
+ * return_code, signal, execution_time, cpu_time, queue_time, peak_memory_bytes, stdout_bytes, stderr_bytes, message.  A
+ * walk by "next" meets no run twice and misses none that was there at its beginning.
  *
- * Return: 0, *@ret is one line of JSON, heap, the caller frees; -EINVAL with ERR_INVALID: a filter is wrong, e->msg begins
- * with its name ("cursor: ..."); -errno with @e set.
+ * Return: 0, *@ret is one line of JSON, heap, the caller frees; -EINVAL with ERR_INVALID: a filter is wrong, e->msg
+ * begins with its name ("cursor: ..."); -errno with @e set.
  */
 int history_list(struct history_reader *r, const struct history_filter *f, char **ret, struct err *e) MUST_CHECK;
 
@@ -155,7 +157,8 @@ int history_list(struct history_reader *r, const struct history_filter *f, char 
  *
  * Return: as history_list(); -ENOENT with ERR_NOT_FOUND.
  */
-int history_show(struct history_reader *r, const char *run_id, const char *tenant, char **ret, struct err *e) MUST_CHECK;
+int history_show(struct history_reader *r, const char *run_id, const char *tenant, char **ret,
+		 struct err *e) MUST_CHECK;
 
 /* One row of a list; the texts last until the callback returns. */
 struct history_row {
@@ -183,16 +186,18 @@ typedef int (*history_row_fn)(void *userdata, const struct history_row *row);
 
 /*
  * history_each() - the rows of a list, one by one
- * @after: NULL: as history_list(); else rows written after *@after, in the order of writing (the cursor is ignored), and
+ * @after: NULL: as history_list(); else rows written after *@after, in the order of writing (the cursor is ignored),
+ * and
  *         *@after goes on to the last one looked at
  */
-int history_each(struct history_reader *r, const struct history_filter *f, int64_t *after, history_row_fn fn, void *userdata,
-		 struct err *e) MUST_CHECK;
+int history_each(struct history_reader *r, const struct history_filter *f, int64_t *after, history_row_fn fn,
+		 void *userdata, struct err *e) MUST_CHECK;
 
 /* history_last() - the number of the newest row, 0: none.  Return: 0 or -errno with @e set */
 int history_last(struct history_reader *r, int64_t *ret, struct err *e) MUST_CHECK;
 
-/* history_has_changed() - whether anything was written since the last call; costs no more than a look at shared memory */
+/* history_has_changed() - whether anything was written since the last call; costs no more than a look at shared memory
+ */
 bool history_has_changed(struct history_reader *r);
 
 /* history_row_json() - one object of a list, without newline; heap, the caller frees; NULL: no memory */
