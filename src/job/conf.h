@@ -17,6 +17,8 @@
  *	[protect]                     require = cgroup, landlock   allow_missing = ...
  *	[server]                      max_running = 4, queue_max = 128, grace = 10, group = NAME, pool_min = 2,
  *	                              pool_max = 16, zygote_max_runs = 1000
+ *	[http]                        socket = /path, listen = 127.0.0.1:7411, behind_tls_proxy = no, patience = 10,
+ *	                              allowed_hosts = run.example.org, allowed_origins = https://run.example.org
  */
 struct conf_strings {
 	char **items; /* owned, each owned */
@@ -44,6 +46,16 @@ struct conf_server {
 	char *group;          /* owned; who besides root may use root's socket; NULL: nobody */
 };
 
+/* Where a server's HTTP door listens, and whom it believes; see cloche-http(7). */
+struct conf_http {
+	char *socket; /* owned; absolute path; NULL: none */
+	char *listen; /* owned; HOST:PORT; NULL: none */
+	bool is_behind_tls_proxy;
+	uint64_t patience_ns; /* what a client gets to send a request's head */
+	struct conf_strings allowed_hosts;
+	struct conf_strings allowed_origins;
+};
+
 struct conf {
 	struct job_rules rules;
 	struct conf_environment *environments; /* [0] is "default": /usr/bin/python3 unless configured */
@@ -54,6 +66,7 @@ struct conf {
 	struct conf_strings require;
 	struct conf_strings allow_missing;
 	struct conf_server server;
+	struct conf_http http;
 };
 
 int conf_init(struct conf *c) MUST_CHECK;

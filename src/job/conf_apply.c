@@ -17,7 +17,7 @@
 #define RUNNING_CEILING      1024 /* a supervisor has 2048 places, those of an ending one among them */
 #define QUEUE_CEILING        1024
 
-static const char *const sections[] = { "limits", "environment NAME", "screen", "protect", "server" };
+static const char *const sections[] = { "limits", "environment NAME", "screen", "protect", "server", "http" };
 
 /* not_allowed() - "section.key: \"value\" is not allowed: ..."; Return: -EINVAL */
 static int PRINTF_LIKE(3, 4) not_allowed(const struct conf_setting *s, struct conf_fault *f, const char *allowed, ...)
@@ -52,10 +52,15 @@ bool conf_section_ok(const char *section, struct conf_fault *f)
 {
 	static const char prefix[] = "environment ";
 	char shown[60];
+	char known[160] = "";
 
-	if (strcmp(section, "limits") == 0 || strcmp(section, "screen") == 0 || strcmp(section, "protect") == 0 ||
-	    strcmp(section, "server") == 0)
-		return true;
+	for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
+		size_t used = strlen(known);
+
+		if (strcmp(section, sections[i]) == 0 && !strchr(section, ' '))
+			return true;
+		(void)snprintf(known + used, sizeof(known) - used, "%s[%s]", i ? ", " : "", sections[i]);
+	}
 	job_show_plain(shown, sizeof(shown), section, strlen(section));
 	if (strncmp(section, prefix, sizeof(prefix) - 1) == 0) {
 		if (job_environment_name_ok(section + sizeof(prefix) - 1))
@@ -64,14 +69,14 @@ bool conf_section_ok(const char *section, struct conf_fault *f)
 			       JOB_ENVIRONMENT_WORDS);
 		return false;
 	}
-	(void)snprintf(f->msg, sizeof(f->msg), "[%s] is an unknown section: known are [%s], [%s], [%s], [%s], [%s]",
-		       shown, sections[0], sections[1], sections[2], sections[3], sections[4]);
+	(void)snprintf(f->msg, sizeof(f->msg), "[%s] is an unknown section: known are %s", shown, known);
 	return false;
 }
 
 bool conf_is_list(const char *key)
 {
-	static const char *const lists[] = { "paths", "preload", "report", "reject", "require", "allow_missing" };
+	static const char *const lists[] = { "paths",	      "preload",       "report",	 "reject", "require",
+					     "allow_missing", "allowed_hosts", "allowed_origins" };
 
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		if (strcmp(lists[i], key) == 0)
@@ -362,6 +367,55 @@ static int apply_server(struct conf_server *v, const struct conf_setting *s, str
 	return unknown(s, f, known, ARRAY_LEN(known));
 }
 
+/* is_host() - a name or an address as it stands in Host; a port may follow */
+static bool is_host(const char *s, size_t len)
+{
+	return len > 0 && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]") >= len;
+}
+
+static bool is_origin(const char *s, size_t len)
+{
+	size_t skip = strncmp(s, "https://", 8) == 0 ? 8 : strncmp(s, "http://", 7) == 0 ? 7 : len;
+
+	return skip < len && is_host(s + skip, len - skip);
+}
+
+static int put_text(char **ret, const struct conf_setting *s)
+{
+	char *text = strdup(s->value);
+
+	if (!text)
+		return -ENOMEM;
+	free(*ret);
+	*ret = text;
+	return 0;
+}
+
+static int apply_http(struct conf_http *h, const struct conf_setting *s, struct conf_fault *f)
+{
+	static const char *const known[] = { "socket",	 "listen",	  "behind_tls_proxy",
+					     "patience", "allowed_hosts", "allowed_origins" };
+
+	if (strcmp(s->key, "socket") == 0)
+		return s->value[0] == '/' ? put_text(&h->socket, s) : not_allowed(s, f, "an absolute path");
+	if (strcmp(s->key, "listen") == 0) {
+		const char *colon = strrchr(s->value, ':');
+
+		if (!colon || !is_host(s->value, strlen(s->value)))
+			return not_allowed(s, f, "HOST:PORT, as in 127.0.0.1:7411");
+		return put_text(&h->listen, s);
+	}
+	if (strcmp(s->key, "behind_tls_proxy") == 0)
+		return parse_bool(s->value, &h->is_behind_tls_proxy) < 0 ? not_allowed(s, f, "yes or no") : 0;
+	if (strcmp(s->key, "patience") == 0)
+		return put_time(&h->patience_ns, s, f);
+	if (strcmp(s->key, "allowed_hosts") == 0)
+		return put_list(&h->allowed_hosts, SEPARATORS, is_host, "names as they stand in Host", s, f);
+	if (strcmp(s->key, "allowed_origins") == 0)
+		return put_list(&h->allowed_origins, SEPARATORS, is_origin, "origins, as in https://run.example.org", s, f);
+	return unknown(s, f, known, ARRAY_LEN(known));
+}
+
 int conf_apply(struct conf *c, const struct conf_setting *s, struct conf_fault *f)
 {
 	if (!conf_section_ok(s->section, f))
@@ -374,5 +428,7 @@ int conf_apply(struct conf *c, const struct conf_setting *s, struct conf_fault *
 		return apply_protect(c, s, f);
 	if (strcmp(s->section, "server") == 0)
 		return apply_server(&c->server, s, f);
+	if (strcmp(s->section, "http") == 0)
+		return apply_http(&c->http, s, f);
 	return apply_environment(c, s, f);
 }

@@ -11,6 +11,7 @@
 #define DEFAULT_PYTHON "/usr/bin/python3"
 #define QUEUE_MAX      128
 #define GRACE_NS       (10 * NS_PER_SEC)
+#define PATIENCE_NS    (10 * NS_PER_SEC)
 
 int conf_strings_add(struct conf_strings *l, const char *s, size_t len)
 {
@@ -124,6 +125,33 @@ static int server_copy(const struct conf_server *from, struct conf_server *to)
 	return 0;
 }
 
+static void http_done(struct conf_http *h)
+{
+	free(h->socket);
+	free(h->listen);
+	conf_strings_done(&h->allowed_hosts);
+	conf_strings_done(&h->allowed_origins);
+}
+
+static int http_copy(const struct conf_http *from, struct conf_http *to)
+{
+	struct conf_http copy = { .is_behind_tls_proxy = from->is_behind_tls_proxy, .patience_ns = from->patience_ns };
+	int r = strings_copy(&from->allowed_hosts, &copy.allowed_hosts);
+
+	if (r == 0)
+		r = strings_copy(&from->allowed_origins, &copy.allowed_origins);
+	if (r == 0 && from->socket && !(copy.socket = strdup(from->socket)))
+		r = -ENOMEM;
+	if (r == 0 && from->listen && !(copy.listen = strdup(from->listen)))
+		r = -ENOMEM;
+	if (r < 0) {
+		http_done(&copy);
+		return r;
+	}
+	*to = copy;
+	return 0;
+}
+
 int conf_copy(const struct conf *c, struct conf *ret)
 {
 	struct conf copy = { .rules = c->rules };
@@ -142,6 +170,8 @@ int conf_copy(const struct conf *c, struct conf *ret)
 	if (r == 0)
 		r = server_copy(&c->server, &copy.server);
 	if (r == 0)
+		r = http_copy(&c->http, &copy.http);
+	if (r == 0)
 		r = conf_refresh(&copy);
 	if (r < 0) {
 		conf_done(&copy);
@@ -156,6 +186,7 @@ int conf_init(struct conf *c)
 	struct conf_environment *ignored;
 
 	*c = (struct conf) { .server = { .queue_max = QUEUE_MAX, .grace_ns = GRACE_NS, .pool_min = 2, .pool_max = 16, .zygote_max_runs = 1000 } };
+	c->http.patience_ns = PATIENCE_NS;
 	job_rules_init(&c->rules);
 	if (conf_environment_get(c, "default", &ignored) < 0 || conf_refresh(c) < 0) {
 		conf_done(c);
@@ -175,6 +206,7 @@ void conf_done(struct conf *c)
 	conf_strings_done(&c->require);
 	conf_strings_done(&c->allow_missing);
 	free(c->server.group);
+	http_done(&c->http);
 	*c = (struct conf) { 0 };
 }
 

