@@ -60,7 +60,8 @@ static void print_environment(const struct conf_environment *env)
 		(void)printf("env.%.*s = %s\n", (int)name, setting, setting[name] ? setting + name + 1 : "");
 	}
 	print_list("preload", &env->preload, " ");
-	(void)printf("mode = %s\n", job_mode_name((enum job_mode)env->mode));
+	(void)printf("mode = %s\nfigures = %s\n", job_mode_name((enum job_mode)env->mode),
+		     env->keeps_figures ? "yes" : "no");
 	print_limits(&env->limits, "");
 }
 
@@ -73,6 +74,8 @@ static void print_server(const struct conf_server *v)
 		(void)printf("max_running = %u\n", v->max_running);
 	(void)printf("pool_min = %u\npool_max = %u\nzygote_max_runs = %u\n", v->pool_min, v->pool_max, v->zygote_max_runs);
 	(void)printf("queue_max = %u\ngrace = %s\n", v->queue_max, scaled_text(v->grace_ns, NS_PER_SEC, number, sizeof(number)));
+	(void)printf("share_zygotes = %s\ntenant_idle = %s\n", v->share_zygotes ? "yes" : "no",
+		     scaled_text(v->tenant_idle_ns, NS_PER_SEC, number, sizeof(number)));
 	if (v->group)
 		(void)printf("group = %s\n", v->group);
 }

@@ -12,11 +12,12 @@
  *
  *	[limits]                      NAME = default, max_NAME = maximum, timeout, max_timeout, max_script_bytes
  *	[environment NAME]            python = /path, paths = /opt/data:/srv/models (extra read-only paths), env.K = V,
- *	                              preload = json re, mode = auto|warm|cold, and any of [limits]' NAME
+ *	                              preload = json re, mode = auto|warm|cold, figures = yes|no, and any of [limits]'
+ *	                              NAME
  *	[screen]                      report = ctypes, os.system   reject = ...
  *	[protect]                     require = cgroup, landlock   allow_missing = ...
  *	[server]                      max_running = 4, queue_max = 128, grace = 10, group = NAME, pool_min = 2,
- *	                              pool_max = 16, zygote_max_runs = 1000
+ *	                              pool_max = 16, zygote_max_runs = 1000, share_zygotes = no, tenant_idle = 60
  *	[http]                        socket = /path, listen = 127.0.0.1:7411, behind_tls_proxy = no, patience = 10,
  *	                              allowed_hosts = run.example.org, allowed_origins = https://run.example.org
  */
@@ -32,6 +33,7 @@ struct conf_environment {
 	struct conf_strings env;    /* "K=V" */
 	struct conf_strings preload;
 	int mode;                   /* enum job_mode */
+	bool keeps_figures;         /* what matplotlib shows becomes artifacts */
 	struct job_limits limits;   /* 0 in a field: not set here */
 };
 
@@ -43,6 +45,8 @@ struct conf_server {
 	uint32_t pool_min;    /* sandboxes kept ready for each environment, at least */
 	uint32_t pool_max;    /* ... and at most; 0: every run is cold */
 	uint32_t zygote_max_runs; /* until another interpreter takes its place */
+	bool share_zygotes;       /* among tenants */
+	uint64_t tenant_idle_ns;  /* what is kept ready for a tenant goes after so long without a run */
 	char *group;          /* owned; who besides root may use root's socket; NULL: nobody */
 };
 

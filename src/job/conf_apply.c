@@ -254,7 +254,7 @@ static int put_python(struct conf_environment *v, const struct conf_setting *s, 
 
 static int unknown_in_environment(const struct conf_setting *s, struct conf_fault *f)
 {
-	static const char *const own[] = { "python", "paths", "preload", "mode", "env.NAME" };
+	static const char *const own[] = { "python", "paths", "preload", "mode", "figures", "env.NAME" };
 	const char *known[ARRAY_LEN(own) + LIMIT_DEFS];
 	size_t n = 0;
 
@@ -288,6 +288,8 @@ static int apply_environment(struct conf *c, const struct conf_setting *s, struc
 		v->mode = mode;
 		return 0;
 	}
+	if (strcmp(s->key, "figures") == 0)
+		return parse_bool(s->value, &v->keeps_figures) < 0 ? not_allowed(s, f, "yes or no") : 0;
 	if (!d)
 		return unknown_in_environment(s, f);
 	return put_limit(&v->limits, d, false, s, f);
@@ -347,12 +349,16 @@ static const struct {
 
 static int apply_server(struct conf_server *v, const struct conf_setting *s, struct conf_fault *f)
 {
-	static const char *const known[] = { "max_running", "queue_max",	   "grace", "group",
-					     "pool_min",    "pool_max", "zygote_max_runs" };
+	static const char *const known[] = { "max_running",	"queue_max",	 "grace",	"group", "pool_min", "pool_max",
+					     "zygote_max_runs", "share_zygotes", "tenant_idle" };
 	uint64_t number = 0;
 
 	if (strcmp(s->key, "grace") == 0)
 		return put_time(&v->grace_ns, s, f);
+	if (strcmp(s->key, "tenant_idle") == 0)
+		return put_time(&v->tenant_idle_ns, s, f);
+	if (strcmp(s->key, "share_zygotes") == 0)
+		return parse_bool(s->value, &v->share_zygotes) < 0 ? not_allowed(s, f, "yes or no") : 0;
 	if (strcmp(s->key, "group") == 0)
 		return put_group(&v->group, s, f);
 	for (size_t i = 0; i < ARRAY_LEN(server_numbers); i++) {

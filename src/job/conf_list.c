@@ -12,6 +12,7 @@
 #define QUEUE_MAX      128
 #define GRACE_NS       (10 * NS_PER_SEC)
 #define PATIENCE_NS    (10 * NS_PER_SEC)
+#define TENANT_IDLE_NS (60 * NS_PER_SEC)
 
 int conf_strings_add(struct conf_strings *l, const char *s, size_t len)
 {
@@ -55,7 +56,7 @@ static void environment_done(struct conf_environment *v)
 int conf_environment_get(struct conf *c, const char *name, struct conf_environment **ret)
 {
 	struct conf_environment *all;
-	struct conf_environment v = { .mode = JOB_MODE_AUTO };
+	struct conf_environment v = { .mode = JOB_MODE_AUTO, .keeps_figures = true };
 
 	for (size_t i = 0; i < c->n_environments; i++) {
 		if (strcmp(c->environments[i].name, name) == 0) {
@@ -91,6 +92,7 @@ static int environment_copy(const struct conf_environment *from, struct conf *c)
 	free(to->python);
 	to->python = python;
 	to->mode = from->mode;
+	to->keeps_figures = from->keeps_figures;
 	to->limits = from->limits;
 	if (strings_copy(&from->paths, &to->paths) < 0 || strings_copy(&from->env, &to->env) < 0)
 		return -ENOMEM;
@@ -185,7 +187,7 @@ int conf_init(struct conf *c)
 {
 	struct conf_environment *ignored;
 
-	*c = (struct conf) { .server = { .queue_max = QUEUE_MAX, .grace_ns = GRACE_NS, .pool_min = 2, .pool_max = 16, .zygote_max_runs = 1000 } };
+	*c = (struct conf) { .server = { .queue_max = QUEUE_MAX, .grace_ns = GRACE_NS, .pool_min = 2, .pool_max = 16, .zygote_max_runs = 1000, .tenant_idle_ns = TENANT_IDLE_NS } };
 	c->http.patience_ns = PATIENCE_NS;
 	job_rules_init(&c->rules);
 	if (conf_environment_get(c, "default", &ignored) < 0 || conf_refresh(c) < 0) {

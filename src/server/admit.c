@@ -30,7 +30,7 @@ static void forget(struct server *s)
 	while (*at) {
 		struct tenant *t = *at;
 
-		if (t->n_clients) {
+		if (t->n_clients || t->current || t == s->own) {
 			at = &t->next;
 			continue;
 		}
@@ -103,11 +103,11 @@ void admit_next(struct server *s)
 {
 	unsigned max = admit_max(s);
 
-	while (s->n_waiting && s->n_running < max && s->current && s->current->is_ready && !s->is_stopping) {
+	while (s->n_waiting && s->n_running < max && !s->is_stopping) {
 		struct client *next = NULL;
 
 		for (struct client *c = s->clients; c; c = c->next) {
-			if (c->state == CLIENT_WAITING && (!next || goes_before(c, next)))
+			if (c->state == CLIENT_WAITING && keeper_of(s, c->tenant) && (!next || goes_before(c, next)))
 				next = c;
 		}
 		if (!next)

@@ -93,8 +93,8 @@ static bool has_room(struct server *s, const struct client *c, size_t len)
 		return false;
 	if (s->n_waiting && s->waiting_bytes + len > WAITING_BYTES_MAX)
 		return false;
-	if (s->n_waiting + s->n_running < admit_max(s) && s->current && s->current->is_ready)
-		return true; /* it starts at once */
+	if (s->n_waiting + s->n_running < admit_max(s))
+		return true; /* it starts at once, or when there is a supervisor for it */
 	if (s->n_waiting < max)
 		return true;
 	t = greediest(s, c->tenant);
@@ -147,9 +147,8 @@ void intake_environments(struct server *s, struct client *c)
 	struct native_head head = { .type = NATIVE_ENV_REPLY, .version = NATIVE_VERSION };
 	const struct conf *conf = &s->shared->settings.conf;
 	struct run_pool_state pools[32];
-	size_t n = s->current && s->current->is_ready
-			   ? supervisor_pools(s->current->supervisor, pools, ARRAY_LEN(pools))
-			   : 0;
+	const struct keeper *k = keeper_of(s, c->tenant);
+	size_t n = k ? supervisor_pools(k->supervisor, pools, ARRAY_LEN(pools)) : 0;
 	auto_free char *list = environments_write(conf, pools, n);
 	auto_free char *text = NULL;
 

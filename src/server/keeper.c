@@ -2,9 +2,11 @@
 /*
  * Supervisors.
  *
- * One is current and takes new runs.  When settings are read again the next one is started beside it and takes over
- * when it is ready; the old one goes when its last run has ended.  When the current one dies its runs are lost, each
- * learns it from its own channel, and the next is started: at once, and ever later when that does not help.
+ * Each tenant has one of its own, started when its first request comes and ended when it was idle for a while, so that
+ * no interpreter is forked for two of them (or all use the server's own user's: share_zygotes).  A tenant's current one
+ * takes its new runs.  When it dies its runs are lost, each learns it from its own channel, and the next is started: at
+ * once, and ever later when that does not help.  When settings are read again the own user's next one is started; if it
+ * gets ready, the settings are in force, and all others are replaced.  An old one goes when its last run has ended.
  */
 #include <errno.h>
 #include <poll.h>
@@ -21,7 +23,8 @@
 #define STABLE_NS    (10 * NS_PER_SEC) /* who lived so long is no part of a row of failures */
 #define END_NS       (2 * NS_PER_SEC)  /* what a supervisor gets to end by itself, and then by SIGTERM */
 #define BACKOFF_NS   (100 * NS_PER_MS)
-#define BACKOFF_STEP 6 /* doublings, at most */
+#define BACKOFF_STEP 6  /* doublings, at most */
+#define KEEPERS_MAX  32 /* in use at the same time, and again so many on their way out */
 
 static struct shared *shared_load(struct err *e)
 {
@@ -102,7 +105,7 @@ static int keeper_new(struct server *s, struct shared *sh, struct keeper **ret, 
 	}
 	k->shared = sh;
 	sh->refs++;
-	k->started_ns = clock_now_ns();
+	k->started_ns = k->idle_ns = clock_now_ns();
 	k->source = (struct source) { .kind = SOURCE_KEEPER, .owner = k, .fd = -1 };
 	r = source_set(s, &k->source, supervisor_fd(k->supervisor), EPOLLIN);
 	if (r < 0) {
@@ -116,24 +119,52 @@ static int keeper_new(struct server *s, struct shared *sh, struct keeper **ret, 
 static void retire(struct server *s, struct keeper *k)
 {
 	(void)source_set(s, &k->source, -1, 0);
+	k->tenant = NULL;
 	k->next = s->old;
 	s->old = k;
 }
 
-static void schedule(struct server *s)
+/* Its current one takes no new runs. */
+static void give_up(struct server *s, struct tenant *t)
+{
+	struct keeper *k = t->current;
+
+	t->current = NULL;
+	if (k)
+		retire(s, k);
+}
+
+static void schedule(struct tenant *t)
 {
 	uint64_t wait = 0;
 
-	if (s->n_failures > 0)
-		wait = BACKOFF_NS << (s->n_failures - 1 < BACKOFF_STEP ? s->n_failures - 1 : BACKOFF_STEP);
-	s->start_at_ns = clock_now_ns() + wait;
-	s->n_failures++;
+	if (t->n_failures > 0)
+		wait = BACKOFF_NS << (t->n_failures - 1 < BACKOFF_STEP ? t->n_failures - 1 : BACKOFF_STEP);
+	t->start_at_ns = clock_now_ns() + wait;
+	t->n_failures++;
+}
+
+/* Whose supervisor is a tenant's.  Root can do to the server's user what it wants anyway. */
+struct tenant *keeper_host(const struct server *s, struct tenant *t)
+{
+	bool is_root = t->uid == 0 && !*t->name;
+
+	return is_root || s->shared->settings.conf.server.share_zygotes ? s->own : t;
+}
+
+/* The one that a run of this tenant's can be given to now; NULL: it has to wait. */
+struct keeper *keeper_of(const struct server *s, struct tenant *t)
+{
+	struct keeper *k = keeper_host(s, t)->current;
+
+	return k && k->is_ready ? k : NULL;
 }
 
 /* @k could not start, or has ended. */
 static void lose(struct server *s, struct keeper *k, const struct err *e)
 {
 	bool was_stable = k->is_ready && clock_now_ns() - k->started_ns > STABLE_NS;
+	struct tenant *t = k->tenant;
 
 	log_line(LOG_ERROR, "event=supervisor_%s runs=%u error=\"%s\"", k->is_ready ? "lost" : "failed", k->n_runs,
 		 e->msg);
@@ -141,25 +172,27 @@ static void lose(struct server *s, struct keeper *k, const struct err *e)
 		s->coming = NULL;
 		log_line(LOG_ERROR, "event=not_reloaded");
 		notify_manager("READY=1");
-	} else if (k == s->current) {
-		s->current = NULL;
+	} else if (t) {
+		t->current = NULL;
 		if (was_stable)
-			s->n_failures = 0;
-		schedule(s);
+			t->n_failures = 0;
+		schedule(t);
 		if (!k->is_ready)
-			serve_fail_waiting(s, e->msg);
+			serve_fail_waiting(s, t, e->msg);
 	}
 	retire(s, k);
 }
 
 static void take_over(struct server *s, struct keeper *k)
 {
-	if (s->current)
-		retire(s, s->current);
-	s->current = k;
+	for (struct tenant *t = s->tenants; t; t = t->next) {
+		give_up(s, t);
+		t->start_at_ns = 0;
+		t->n_failures = 0;
+	}
+	s->own->current = k;
+	k->tenant = s->own;
 	s->coming = NULL;
-	s->start_at_ns = 0;
-	s->n_failures = 0;
 	shared_leave(s->shared);
 	s->shared = k->shared;
 	s->shared->refs++;
@@ -185,27 +218,41 @@ void keeper_event(struct server *s, struct keeper *k)
 /* A run in it was lost: it is ending, even if its own end is not seen yet.  What else runs in it ends as it may. */
 void keeper_doubt(struct server *s, struct keeper *k, const struct err *e)
 {
-	if (k == s->current)
+	if (k->tenant)
 		lose(s, k, e);
+}
+
+static int start_for(struct server *s, struct tenant *t, struct err *e)
+{
+	int r = keeper_new(s, s->shared, &t->current, e);
+
+	if (r == 0)
+		t->current->tenant = t;
+	return r;
 }
 
 int keeper_start(struct server *s, struct err *e)
 {
+	struct keeper *k;
 	int r;
 
 	s->shared = shared_load(e);
 	if (!s->shared)
 		return e->sys ? -e->sys : -EINVAL;
-	r = keeper_new(s, s->shared, &s->current, e);
+	s->own = admit_tenant(s, geteuid(), "");
+	if (!s->own)
+		return err_set(e, ERR_HOST, ENOMEM, "start");
+	r = start_for(s, s->own, e);
 	if (r < 0)
 		return r;
-	while ((r = supervisor_state(s->current->supervisor, e)) == 0) {
-		struct pollfd p = { .fd = supervisor_fd(s->current->supervisor), .events = POLLIN };
+	k = s->own->current;
+	while ((r = supervisor_state(k->supervisor, e)) == 0) {
+		struct pollfd p = { .fd = supervisor_fd(k->supervisor), .events = POLLIN };
 
 		(void)poll(&p, 1, -1);
 	}
 	if (r > 0)
-		keeper_event(s, s->current);
+		keeper_event(s, k);
 	return r < 0 ? r : 0;
 }
 
@@ -228,14 +275,112 @@ void keeper_reload(struct server *s)
 	s->coming = k;
 }
 
+void keeper_join(struct keeper *k)
+{
+	k->n_runs++;
+	k->idle_ns = 0;
+}
+
 void keeper_leave(struct keeper *k)
 {
-	k->n_runs--;
+	if (--k->n_runs == 0)
+		k->idle_ns = clock_now_ns();
+}
+
+/* When what is kept ready for @t may go; 0: it may not. */
+static uint64_t idle_until(const struct server *s, const struct tenant *t)
+{
+	const struct keeper *k = t->current;
+
+	if (!k || t == s->own || k->n_runs || t->n_waiting)
+		return 0;
+	return k->idle_ns + s->shared->settings.conf.server.tenant_idle_ns;
+}
+
+/* Is there a place for one more, after the one that is idle for longest has gone? */
+static bool has_place(struct server *s)
+{
+	struct tenant *idlest = NULL;
+	uint64_t idlest_ns = UINT64_MAX;
+	unsigned n = 0;
+	unsigned n_old = 0;
+
+	for (struct keeper *k = s->old; k; k = k->next)
+		n_old++;
+	for (struct tenant *t = s->tenants; t; t = t->next) {
+		uint64_t until = idle_until(s, t);
+
+		n += t->current != NULL;
+		if (until && until < idlest_ns) {
+			idlest = t;
+			idlest_ns = until;
+		}
+	}
+	if (n_old >= KEEPERS_MAX)
+		return false;
+	if (n < KEEPERS_MAX)
+		return true;
+	if (idlest)
+		give_up(s, idlest);
+	return idlest != NULL;
+}
+
+/* Does it need a supervisor and have none? */
+static bool is_wanting(const struct server *s, struct tenant *t)
+{
+	return !t->current && (t == s->own || (t->n_waiting && keeper_host(s, t) == t));
+}
+
+static void start_wanted(struct server *s, struct tenant *t)
+{
+	struct err e = { .kind = ERR_NONE };
+
+	if (t != s->own && !has_place(s))
+		return;
+	if (start_for(s, t, &e) == 0)
+		return;
+	log_line(LOG_ERROR, "event=supervisor_failed error=\"%s\"", e.msg);
+	schedule(t);
+	serve_fail_waiting(s, t, e.msg);
+}
+
+static void look_at_tenants(struct server *s)
+{
+	uint64_t now = clock_now_ns();
+
+	for (struct tenant *t = s->tenants; t; t = t->next) {
+		uint64_t until = idle_until(s, t);
+
+		if (until && now >= until)
+			give_up(s, t);
+		else if (is_wanting(s, t) && now >= t->start_at_ns && !s->is_stopping)
+			start_wanted(s, t);
+	}
+}
+
+/* When keeper_tick() has something to do by the clock; 0: never. */
+uint64_t keeper_next_tick(const struct server *s)
+{
+	uint64_t now = clock_now_ns();
+	uint64_t next = UINT64_MAX;
+
+	for (const struct keeper *k = s->old; k; k = k->next) {
+		if (!k->n_runs && now + 20 * NS_PER_MS < next)
+			next = now + 20 * NS_PER_MS;
+	}
+	for (struct tenant *t = s->tenants; t; t = t->next) {
+		uint64_t at = idle_until(s, t);
+
+		if (is_wanting(s, t) && t->start_at_ns > now) /* else it waits for a place: that comes by an event */
+			at = t->start_at_ns;
+		if (at && at < next)
+			next = at;
+	}
+	return next == UINT64_MAX ? 0 : next;
 }
 
 void keeper_tick(struct server *s)
 {
-	struct err e = { .kind = ERR_NONE };
 	struct keeper **at = &s->old;
 
 	while (*at) {
@@ -248,20 +393,13 @@ void keeper_tick(struct server *s)
 		else
 			at = &k->next;
 	}
-	if (s->start_at_ns && clock_now_ns() >= s->start_at_ns) {
-		s->start_at_ns = 0;
-		if (keeper_new(s, s->shared, &s->current, &e) < 0) {
-			log_line(LOG_ERROR, "event=supervisor_failed error=\"%s\"", e.msg);
-			schedule(s);
-			serve_fail_waiting(s, e.msg);
-		}
-	}
+	look_at_tenants(s);
 }
 
 void keeper_done(struct server *s)
 {
-	if (s->current)
-		retire(s, s->current);
+	for (struct tenant *t = s->tenants; t; t = t->next)
+		give_up(s, t);
 	if (s->coming)
 		retire(s, s->coming);
 	while (s->old) {

@@ -45,10 +45,10 @@ int source_set(struct server *s, struct source *src, int fd, uint32_t events)
 	return 0;
 }
 
-void serve_fail_waiting(struct server *s, const char *why)
+void serve_fail_waiting(struct server *s, const struct tenant *host, const char *why)
 {
 	for (struct client *c = s->clients; c; c = c->next) {
-		if (c->state != CLIENT_WAITING)
+		if (c->state != CLIENT_WAITING || keeper_host(s, c->tenant) != host)
 			continue;
 		admit_leave(s, c);
 		work_fail(s, c, STATUS_INTERNAL_ERROR, why);
@@ -210,10 +210,8 @@ static int next_tick(const struct server *s)
 	uint64_t now = clock_now_ns();
 	uint64_t next = UINT64_MAX;
 
-	sooner(&next, s->start_at_ns);
 	sooner(&next, s->accept_at_ns);
-	for (const struct keeper *k = s->old; k; k = k->next)
-		sooner(&next, k->n_runs ? 0 : now + 20 * NS_PER_MS);
+	sooner(&next, keeper_next_tick(s));
 	if (s->has_stalled)
 		sooner(&next, now + NS_PER_SEC);
 	if (s->is_stopping) {
@@ -299,9 +297,9 @@ static void end(struct server *s)
 			work_release(c);
 	}
 	client_reap(s);
-	admit_done(s);
 	listener_close(&s->listener);
 	keeper_done(s);
+	admit_done(s);
 	fd_close(&s->signal_source.fd);
 	fd_close(&s->epoll);
 }

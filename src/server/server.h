@@ -52,6 +52,9 @@ struct tenant {
 	unsigned n_clients;
 	unsigned n_waiting;
 	unsigned n_running;
+	struct keeper *current; /* takes new runs; NULL: none is wanted, could be started, or the last one died */
+	uint64_t start_at_ns;   /* when to try again to start one, if it is wanted; 0: at once */
+	unsigned n_failures;    /* of supervisors, in a row */
 };
 
 /* Settings that are in force, or were when a run began. */
@@ -64,12 +67,14 @@ struct shared {
 /* A supervisor and what runs in it. */
 struct keeper {
 	struct keeper *next;
+	struct tenant *tenant; /* whose current one it is; NULL: nobody's */
 	struct shared *shared;
 	struct supervisor *supervisor; /* owned */
 	struct source source;
 	unsigned n_runs;
 	bool is_ready;
 	uint64_t started_ns;
+	uint64_t idle_ns;   /* since when nothing runs in it; 0: something does */
 	uint64_t ending_ns; /* since when it was told to end; 0: it was not */
 	int sent;           /* the last signal that was to help */
 };
@@ -147,12 +152,10 @@ struct server {
 	unsigned n_running;
 	size_t waiting_bytes;
 	struct stats stats;
-	struct keeper *current; /* takes new runs; NULL: could not be started, or the last one died */
-	struct keeper *coming;  /* of settings that were read again, not ready yet */
-	struct keeper *old;     /* no new runs */
-	struct shared *shared;  /* in force */
-	uint64_t start_at_ns;   /* when to try again to start a supervisor; 0: no need */
-	unsigned n_failures;    /* of supervisors, in a row */
+	struct tenant *own;    /* the server's own user; has always a supervisor */
+	struct keeper *coming; /* own's next, of settings that were read again, not ready yet */
+	struct keeper *old;    /* no new runs */
+	struct shared *shared; /* in force */
 	uint64_t accept_at_ns;  /* out of descriptors: when to accept again; 0: now */
 	bool is_stopping;
 	uint64_t stop_at_ns;  /* when runs are cancelled */
@@ -163,7 +166,7 @@ struct server {
 
 /* serve.c */
 int serve(const char *path);
-void serve_fail_waiting(struct server *s, const char *why);
+void serve_fail_waiting(struct server *s, const struct tenant *host, const char *why);
 int source_set(struct server *s, struct source *src, int fd, uint32_t events);
 
 /* client.c */
@@ -211,5 +214,9 @@ void keeper_reload(struct server *s);
 void keeper_event(struct server *s, struct keeper *k);
 void keeper_doubt(struct server *s, struct keeper *k, const struct err *e);
 void keeper_tick(struct server *s);
+void keeper_join(struct keeper *k);
 void keeper_leave(struct keeper *k);
+struct tenant *keeper_host(const struct server *s, struct tenant *t);
+struct keeper *keeper_of(const struct server *s, struct tenant *t);
+uint64_t keeper_next_tick(const struct server *s);
 void keeper_done(struct server *s);

@@ -2,17 +2,20 @@
 /*
  * What was counted since the start, as JSON (NATIVE_STATS_REPLY).
  *
- *	version, pid, start_time (seconds since 1970), uptime (seconds)
- *	running, waiting, max_running, queue_max, connections, is_ready (a run would start now or wait for others alone)
- *	runs            [{status, mode, count}], those that never were left out
- *	refused         {busy, invalid}
- *	bucket_bounds   upper bounds in seconds, of all buckets but the last, which has none
- *	execution_time, queue_time, total_time
- *	                {buckets: [how many in each, not cumulative], sum (seconds), count}; total: from arrival to
- *result tenants         [{name: "uid-1000" or as NATIVE_TENANT said, running, waiting, connections}] supervisors [{pid,
- *tenant, is_ready, is_ending, running, age (seconds), memory_bytes (resident, without its sandboxes and zygotes),
- *environments: as NATIVE_ENV_REPLY has them, or null}] walls           [{name, state: full|weak|missing, what, detail,
- *remedy}], as a supervisor found them at its start history         {queued, dropped}, or null: none is kept
+ * version, pid, start_time   (seconds since 1970), uptime (seconds)
+ * running, waiting, max_running, queue_max, connections
+ * is_ready         a run would start now, or wait for others alone
+ * runs             [{status, mode, count}]; those that never were are left out
+ * refused          {busy, invalid}
+ * bucket_bounds    upper bounds in seconds, of all buckets but the last, which has none
+ * execution_time, queue_time, total_time (from arrival to result)
+ *                  {buckets: [how many in each, not cumulative], sum (seconds), count}
+ * tenants          [{name: "uid-1000" or as NATIVE_TENANT said, running, waiting, connections}]
+ * supervisors      [{pid, tenant (null: several, or no new runs), is_ready, is_ending, running, age (seconds),
+ *                  memory_bytes (resident, without its sandboxes and zygotes),
+ *                  environments: as NATIVE_ENV_REPLY has them, or null}]
+ * walls            [{name, state: full, weak or missing, what, detail, remedy}], as found at a supervisor's start
+ * history          {queued, dropped}, or null: none is kept
  */
 #include <fcntl.h>
 #include <jansson.h>
@@ -172,7 +175,7 @@ static json_t *write_pools(const struct keeper *k, uint64_t until_ns)
 	json_t *ret;
 	size_t n;
 
-	if (!k->is_ready || k->ending_ns || clock_now_ns() > until_ns)
+	if (!k->is_ready || clock_now_ns() > until_ns)
 		return json_null();
 	n = supervisor_pools(k->supervisor, pools, ARRAY_LEN(pools));
 	list = environments_write(&k->shared->settings.conf, pools, n);
@@ -180,12 +183,12 @@ static json_t *write_pools(const struct keeper *k, uint64_t until_ns)
 	return ret ? ret : json_null();
 }
 
-static void write_supervisor(json_t *list, const struct keeper *k, bool is_ending, uint64_t until_ns)
+static void write_supervisor(json_t *list, const struct keeper *k, json_t *whose, bool is_ending, uint64_t until_ns)
 {
 	pid_t pid = supervisor_pid(k->supervisor);
 
 	(void)json_array_append_new(
-		list, json_pack("{s:i, s:n, s:b, s:b, s:i, s:o, s:o, s:o}", "pid", (int)pid, "tenant", "is_ready",
+		list, json_pack("{s:i, s:o, s:b, s:b, s:i, s:o, s:o, s:o}", "pid", (int)pid, "tenant", whose, "is_ready",
 				(int)k->is_ready, "is_ending", (int)is_ending, "running", (int)k->n_runs, "age",
 				seconds(clock_now_ns() - k->started_ns), "memory_bytes", number(memory_of(pid)),
 				"environments", is_ending ? json_null() : write_pools(k, until_ns)));
@@ -193,15 +196,18 @@ static void write_supervisor(json_t *list, const struct keeper *k, bool is_endin
 
 static json_t *write_supervisors(const struct server *s)
 {
+	bool is_shared = s->shared->settings.conf.server.share_zygotes;
 	uint64_t until_ns = clock_now_ns() + ASK_NS;
 	json_t *list = json_array();
 
-	if (s->current)
-		write_supervisor(list, s->current, false, until_ns);
+	for (const struct tenant *t = s->tenants; t; t = t->next) {
+		if (t->current)
+			write_supervisor(list, t->current, is_shared ? json_null() : name_of(t), false, until_ns);
+	}
 	if (s->coming)
-		write_supervisor(list, s->coming, false, until_ns);
+		write_supervisor(list, s->coming, json_null(), false, until_ns);
 	for (const struct keeper *k = s->old; k; k = k->next)
-		write_supervisor(list, k, true, until_ns);
+		write_supervisor(list, k, json_null(), true, until_ns);
 	return list;
 }
 
@@ -227,7 +233,7 @@ static json_t *write_walls(const struct keeper *k)
 char *stats_write(struct server *s)
 {
 	const struct stats *st = &s->stats;
-	const struct keeper *k = s->current && s->current->is_ready ? s->current : NULL;
+	const struct keeper *k = keeper_of(s, s->own);
 	json_t *all = json_pack("{s:s, s:i, s:I, s:o, s:i, s:i, s:i, s:i, s:i, s:b, s:n}", "version", CLOCHE_VERSION,
 				"pid", (int)getpid(), "start_time", (json_int_t)st->started_at, "uptime",
 				seconds(clock_now_ns() - st->started_ns), "running", (int)s->n_running, "waiting",

@@ -165,8 +165,8 @@ void work_start(struct server *s, struct client *c)
 	if (c->flags & NATIVE_STREAM_OUTPUT)
 		hooks.on_output = on_output;
 	c->state = CLIENT_RUNNING;
-	c->keeper = s->current;
-	c->keeper->n_runs++;
+	c->keeper = keeper_of(s, c->tenant);
+	keeper_join(c->keeper);
 	c->tenant->n_running++;
 	s->n_running++;
 	c->patience_ns = clock_now_ns() + c->job.timeout_ns + OVERDUE_NS;

@@ -123,6 +123,19 @@ static void test_everything(void **state)
 }
 
 /* A later file replaces single values and whole lists, and leaves the rest. */
+static void test_server(void **state)
+{
+	struct conf *c = *state;
+
+	assert_false(c->server.share_zygotes);
+	assert_int_equal(c->server.tenant_idle_ns, 60 * NS_PER_SEC);
+	takes(c, "[server]\nshare_zygotes = yes\ntenant_idle = 250ms\n");
+	assert_true(c->server.share_zygotes);
+	assert_int_equal(c->server.tenant_idle_ns, 250 * NS_PER_MS);
+	takes(c, "[server]\nshare_zygotes = no\n");
+	assert_false(c->server.share_zygotes);
+}
+
 static void test_layers(void **state)
 {
 	struct conf *c = *state;
@@ -204,6 +217,11 @@ static void test_refusals(void **state)
 		"t.ini:2: environment x.paths: \"/a:b\" is not allowed: absolute paths with \":\" between them");
 	refuses(c, "[environment x]\nmode = hot\n",
 		"t.ini:2: environment x.mode: \"hot\" is not allowed: auto, warm or cold");
+	refuses(c, "[server]\nshare_zygotes = often\n",
+		"t.ini:2: server.share_zygotes: \"often\" is not allowed: yes or no");
+	refuses(c, "[server]\ntenant_idle = 0\n",
+		"t.ini:2: server.tenant_idle: \"0\" is not allowed: a time like 10, 1.5, 250ms, 2m or 1h, more than 0, "
+		"at most 100000000 seconds");
 	refuses(c, "[environment x]\nenv.1 = a\n",
 		"t.ini:2: environment x.env.1: \"a\" is not allowed: env.NAME with a name of "
 		"letters, digits and \"_\", not beginning with a digit");
@@ -282,7 +300,7 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_defaults), T(test_everything), T(test_layers),    T(test_set_refusals),
+		T(test_defaults), T(test_everything), T(test_server), T(test_layers),    T(test_set_refusals),
 		T(test_refusals), T(test_form),       T(test_untrusted), T(test_check),
 	};
 
