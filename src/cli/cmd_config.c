@@ -80,6 +80,24 @@ static void print_server(const struct conf_server *v)
 		(void)printf("group = %s\n", v->group);
 }
 
+static const char *yes(bool b)
+{
+	return b ? "yes" : "no";
+}
+
+static void print_history(const struct conf_history *h)
+{
+	char age[48];
+
+	(void)printf("\n[history]\nenabled = %s\n", yes(h->is_enabled));
+	if (h->path)
+		(void)printf("path = %s\n", h->path);
+	(void)printf("max_age = %s\nmax_rows = %llu\nmax_bytes = %llu\n",
+		     scaled_text(h->max_age_ns, NS_PER_SEC, age, sizeof(age)), (unsigned long long)h->max_rows,
+		     (unsigned long long)h->max_bytes);
+	(void)printf("store_scripts = %s\nstore_output = %s\n", yes(h->stores_scripts), yes(h->stores_output));
+}
+
 static void print(const struct conf *c)
 {
 	char number[48];
@@ -101,6 +119,7 @@ static void print(const struct conf *c)
 	print_list("require", &c->require, ", ");
 	print_list("allow_missing", &c->allow_missing, ", ");
 	print_server(&c->server);
+	print_history(&c->history);
 }
 
 static int execute(struct options *o, struct settings *s, struct refusal *no, int argc, char **argv)

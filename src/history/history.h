@@ -65,7 +65,7 @@ struct history_options {
 struct history_run {
 	struct result *result;   /* emptied */
 	struct job_blob *script; /* emptied; NULL: there is none */
-	const char *tenant;      /* "uid:1000", or a name */
+	const char *tenant;      /* "uid-1000", or a name */
 	const char *environment;
 	uint64_t arrived_ns; /* CLOCK_MONOTONIC */
 	bool is_streamed;    /* its output was handed on as it came and is not in the result */

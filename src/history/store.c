@@ -406,6 +406,14 @@ static int shrink(struct store *s, uint64_t pages, uint64_t unused, uint64_t pag
 	return sqlite3_exec(s->db, sql, NULL, NULL, NULL);
 }
 
+/* How many of @n rows that take @used bytes go so that @limit holds them; rows differ, so it is asked again. */
+static int rows_over(uint64_t used, uint64_t limit, uint64_t n)
+{
+	uint64_t rows = used > limit ? (used - limit) * n / used + 1 : 0;
+
+	return rows < PRUNE_ROWS ? (int)rows : PRUNE_ROWS;
+}
+
 enum store_outcome store_prune(struct store *s, int64_t now_us, bool *ret_more, struct err *e)
 {
 	int64_t first = 0;
@@ -413,22 +421,23 @@ enum store_outcome store_prune(struct store *s, int64_t now_us, bool *ret_more, 
 	int64_t pages = 0;
 	int64_t unused = 0;
 	int64_t page_bytes = 0;
-	uint64_t limit = s->max_bytes - s->max_bytes / 16; /* the next batch must fit, too */
 	int before = sqlite3_total_changes(s->db);
-	bool is_over;
+	uint64_t n;
+	int over;
 
 	if (prune_old(s, now_us) != SQLITE_OK || store_number(s->db, "SELECT min(seq) FROM runs", &first) < 0 ||
 	    store_number(s->db, "SELECT max(seq) FROM runs", &last) < 0)
 		return store_blame(s->db, s->path, e);
 	/* numbers are given without gaps but for what pruning by age leaves: never too few rows go */
-	is_over = last > 0 && (uint64_t)(last - first) >= s->max_rows;
-	if (is_over && prune_some(s, last - (int64_t)s->max_rows, PRUNE_ROWS) != SQLITE_OK)
+	n = last > 0 ? (uint64_t)(last - first) + 1 : 0;
+	if (n > s->max_rows && prune_some(s, last - (int64_t)s->max_rows, PRUNE_ROWS) != SQLITE_OK)
 		return store_blame(s->db, s->path, e);
 	if (store_number(s->db, "PRAGMA page_count", &pages) < 0 ||
 	    store_number(s->db, "PRAGMA freelist_count", &unused) < 0 ||
 	    store_number(s->db, "PRAGMA page_size", &page_bytes) < 0)
 		return store_blame(s->db, s->path, e);
-	if ((uint64_t)((pages - unused) * page_bytes) > limit && prune_some(s, last, PRUNE_ROWS / 8) != SQLITE_OK)
+	over = rows_over((uint64_t)((pages - unused) * page_bytes), s->max_bytes - s->max_bytes / 16, n);
+	if (over && prune_some(s, last, over) != SQLITE_OK)
 		return store_blame(s->db, s->path, e);
 	if (shrink(s, (uint64_t)pages, (uint64_t)unused, (uint64_t)page_bytes) != SQLITE_OK)
 		return store_blame(s->db, s->path, e);

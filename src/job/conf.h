@@ -20,6 +20,8 @@
  *	                              pool_max = 16, zygote_max_runs = 1000, share_zygotes = no, tenant_idle = 60
  *	[http]                        socket = /path, listen = 127.0.0.1:7411, behind_tls_proxy = no, patience = 10,
  *	                              allowed_hosts = run.example.org, allowed_origins = https://run.example.org
+ *	[history]                     enabled = yes, path = /path, max_age = 30d, max_rows = 100000, max_bytes = 256m,
+ *	                              store_scripts = yes, store_output = yes
  */
 struct conf_strings {
 	char **items; /* owned, each owned */
@@ -60,6 +62,17 @@ struct conf_http {
 	struct conf_strings allowed_origins;
 };
 
+/* What a server writes down about its runs; see cloche.ini(5). */
+struct conf_history {
+	bool is_enabled;
+	char *path; /* owned; absolute; NULL: the usual place */
+	uint64_t max_age_ns;
+	uint64_t max_rows;
+	uint64_t max_bytes;
+	bool stores_scripts;
+	bool stores_output;
+};
+
 struct conf {
 	struct job_rules rules;
 	struct conf_environment *environments; /* [0] is "default": /usr/bin/python3 unless configured */
@@ -71,6 +84,7 @@ struct conf {
 	struct conf_strings allow_missing;
 	struct conf_server server;
 	struct conf_http http;
+	struct conf_history history;
 };
 
 int conf_init(struct conf *c) MUST_CHECK;

@@ -17,7 +17,7 @@
 #define RUNNING_CEILING      1024 /* a supervisor has 2048 places, those of an ending one among them */
 #define QUEUE_CEILING        1024
 
-static const char *const sections[] = { "limits", "environment NAME", "screen", "protect", "server", "http" };
+static const char *const sections[] = { "limits", "environment NAME", "screen", "protect", "server", "http", "history" };
 
 /* not_allowed() - "section.key: \"value\" is not allowed: ..."; Return: -EINVAL */
 static int PRINTF_LIKE(3, 4) not_allowed(const struct conf_setting *s, struct conf_fault *f, const char *allowed, ...)
@@ -36,6 +36,11 @@ static int PRINTF_LIKE(3, 4) not_allowed(const struct conf_setting *s, struct co
 	return -EINVAL;
 }
 
+int conf_refuse(const struct conf_setting *s, struct conf_fault *f, const char *allowed)
+{
+	return not_allowed(s, f, "%s", allowed);
+}
+
 /* unknown() - @s->key is no key of its section */
 static int unknown(const struct conf_setting *s, struct conf_fault *f, const char *const *known, size_t n)
 {
@@ -46,6 +51,11 @@ static int unknown(const struct conf_setting *s, struct conf_fault *f, const cha
 	(void)snprintf(f->msg, sizeof(f->msg), "%.50s.%s is an unknown setting: %s", s->section,
 		       job_show_plain(shown, sizeof(shown), s->key, strlen(s->key)), e.allowed);
 	return -EINVAL;
+}
+
+int conf_refuse_unknown(const struct conf_setting *s, struct conf_fault *f, const char *const *known, size_t n)
+{
+	return unknown(s, f, known, n);
 }
 
 bool conf_section_ok(const char *section, struct conf_fault *f)
@@ -436,5 +446,7 @@ int conf_apply(struct conf *c, const struct conf_setting *s, struct conf_fault *
 		return apply_server(&c->server, s, f);
 	if (strcmp(s->section, "http") == 0)
 		return apply_http(&c->http, s, f);
+	if (strcmp(s->section, "history") == 0)
+		return conf_history_apply(&c->history, s, f);
 	return apply_environment(c, s, f);
 }

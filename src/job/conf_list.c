@@ -174,6 +174,8 @@ int conf_copy(const struct conf *c, struct conf *ret)
 	if (r == 0)
 		r = http_copy(&c->http, &copy.http);
 	if (r == 0)
+		r = conf_history_copy(&c->history, &copy.history);
+	if (r == 0)
 		r = conf_refresh(&copy);
 	if (r < 0) {
 		conf_done(&copy);
@@ -189,6 +191,7 @@ int conf_init(struct conf *c)
 
 	*c = (struct conf) { .server = { .queue_max = QUEUE_MAX, .grace_ns = GRACE_NS, .pool_min = 2, .pool_max = 16, .zygote_max_runs = 1000, .tenant_idle_ns = TENANT_IDLE_NS } };
 	c->http.patience_ns = PATIENCE_NS;
+	conf_history_init(&c->history);
 	job_rules_init(&c->rules);
 	if (conf_environment_get(c, "default", &ignored) < 0 || conf_refresh(c) < 0) {
 		conf_done(c);
@@ -209,6 +212,7 @@ void conf_done(struct conf *c)
 	conf_strings_done(&c->allow_missing);
 	free(c->server.group);
 	http_done(&c->http);
+	conf_history_done(&c->history);
 	*c = (struct conf) { 0 };
 }
 

@@ -45,6 +45,16 @@ struct conf_fault {
 /* conf_apply() - Return: 0; -EINVAL with @f filled; -ENOMEM */
 int conf_apply(struct conf *c, const struct conf_setting *s, struct conf_fault *f) MUST_CHECK;
 
+/* conf_refuse(), conf_refuse_unknown() - fill @f: the value is not @allowed; the key is none of the @n @known.  Return: -EINVAL */
+int conf_refuse(const struct conf_setting *s, struct conf_fault *f, const char *allowed);
+int conf_refuse_unknown(const struct conf_setting *s, struct conf_fault *f, const char *const *known, size_t n);
+
+/* [history], in conf_history.c.  Return: as conf_apply(), conf_copy() */
+void conf_history_init(struct conf_history *h);
+void conf_history_done(struct conf_history *h);
+int conf_history_copy(const struct conf_history *from, struct conf_history *to) MUST_CHECK;
+int conf_history_apply(struct conf_history *h, const struct conf_setting *s, struct conf_fault *f) MUST_CHECK;
+
 /* conf_section_ok() - a known section's name; @f is filled when not */
 bool conf_section_ok(const char *section, struct conf_fault *f);
 
