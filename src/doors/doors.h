@@ -3,6 +3,7 @@
 
 /* The doors: each is one subcommand of cloche-door.  argv[0] is its name; Return: the exit status. */
 int door_http(int argc, char **argv);
+int door_mcp(int argc, char **argv);
 
 #define DOOR_OK        0
 #define DOOR_USAGE     2

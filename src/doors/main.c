@@ -8,6 +8,7 @@
  *	main.c     which door
  *	runner.c   runs at cloched, on an event loop
  *	http.c     http: the HTTP server
+ *	mcp.c      mcp: the Model Context Protocol
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -22,6 +23,7 @@ static const struct door {
 	int (*run)(int argc, char **argv);
 } doors[] = {
 	{ "http", door_http },
+	{ "mcp", door_mcp },
 };
 
 int main(int argc, char **argv)
