@@ -62,7 +62,7 @@ static void put_environment(struct bundle *b, const struct job *j, const struct 
 {
 	static const char *const fixed[] = {
 		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp", "USER=sandbox", "LOGNAME=sandbox", "LANG=C.UTF-8",
-		"LC_ALL=C.UTF-8", "TZ=UTC", "MPLBACKEND=Agg",
+		"LC_ALL=C.UTF-8", "TZ=UTC",
 	};
 	static const char *const threads[] = { "PYTHON_CPU_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 					       "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS" };
@@ -70,6 +70,7 @@ static void put_environment(struct bundle *b, const struct job *j, const struct 
 
 	for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
 		put_ours(b, j, env, fixed[i]);
+	put_ours(b, j, env, env->has_figures ? FIGURE_VARIABLE : "MPLBACKEND=Agg");
 	for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
 		(void)snprintf(text, sizeof(text), "%s=%u", threads[i], (j->limits.cpu_milli + 999) / 1000);
 		put_ours(b, j, env, text);
@@ -137,6 +138,8 @@ int bundle_job(const struct job *j, const struct front_environment *env, struct 
 		put(&b, SANDBOX_FILE, j->files.items[i].name, j->files.items[i].body.data, j->files.items[i].body.len);
 	for (size_t i = 0; i < j->artifacts.n; i++)
 		put(&b, SANDBOX_ARTIFACT, NULL, j->artifacts.items[i].body.data, j->artifacts.items[i].body.len);
+	if (env->has_figures)
+		put_text(&b, SANDBOX_ARTIFACT, FIGURE_PATTERN);
 	return seal(&b, e);
 }
 

@@ -22,6 +22,7 @@ struct supervisor {
 		char *python;
 		char **env; /* NULL-terminated */
 		struct job_limits limits; /* of a job that says nothing */
+		bool has_figures; /* matplotlib is there, with our backend */
 	} *environments; /* owned */
 	size_t n_environments;
 	char **screen; /* owned; "reject:..." first, then "report:..."; NULL-terminated */
@@ -63,6 +64,17 @@ struct python_paths {
 };
 int python_paths(const char *python, struct python_paths *ret, struct err *e) MUST_CHECK;
 void python_paths_done(struct python_paths *p);
+
+/*
+ * figures_put() - where @env has matplotlib and is to keep figures: our backend as WIRE_SETUP_COVER records
+ * @paths: what python_paths() found for it
+ * @ret:   whether there is any
+ *
+ * Return: 0 or -ENOMEM.
+ */
+struct pack;
+int figures_put(struct pack *p, const struct run_environment *env, const struct python_paths *paths,
+		bool *ret) MUST_CHECK;
 
 /* bundle_job() - the memfd of a job: files, argv, environment, artifact patterns.  Return: the descriptor or -errno with @e */
 int bundle_job(const struct job *j, const struct front_environment *env, struct err *e) MUST_CHECK;

@@ -94,6 +94,7 @@ static int start(struct run *r, struct err *e)
 
 	if (!env)
 		return err_set(e, ERR_NOT_FOUND, 0, "environment: %.100s is not configured", j->environment);
+	m.has_figures = env->has_figures;
 	if (r->hooks.run_id)
 		(void)snprintf(r->result.run_id, sizeof(r->result.run_id), "%s", r->hooks.run_id);
 	else if (run_make_id(r->result.run_id) < 0)

@@ -24,6 +24,7 @@ struct run_environment {
 	const char *const *preload; /* modules for its zygote, NULL-terminated; empty: what every script imports soonest */
 	struct job_limits limits;   /* of a job that says nothing */
 	bool is_cold;               /* never a zygote */
+	bool keeps_figures;         /* what matplotlib shows becomes artifacts */
 };
 
 /* What is kept ready for runs to come; for one that lives long enough to need it. */

@@ -196,6 +196,7 @@ static int fill_options(struct settings *s)
 
 		s->environments[i] = (struct run_environment){ .name = from->name, .python = from->python };
 		s->environments[i].is_cold = from->mode == JOB_MODE_COLD;
+		s->environments[i].keeps_figures = from->keeps_figures;
 		environment_limits(c, from, &s->environments[i].limits);
 		s->environments[i].preload = put_list(&next, &from->preload);
 		s->environments[i].paths = put_list(&next, &from->paths);
@@ -277,6 +278,7 @@ uint64_t settings_digest(const struct settings *s)
 		mix_list(&h, &v->env);
 		mix_list(&h, &v->preload);
 		mix_number(&h, (uint64_t)v->mode);
+		mix_number(&h, v->keeps_figures);
 		mix_limits(&h, &v->limits);
 	}
 	mix_list(&h, &c->screen_report);

@@ -6,6 +6,7 @@
 #include "run/wire.h"
 
 static int collect_names(const struct setup *s, uint32_t kind, const char **list, size_t max, struct err *e)
+#include "sandbox/outside.h"
 {
 	struct pack_record rec;
 	size_t offset = 0;
@@ -68,4 +69,18 @@ size_t setup_paths(const struct setup *s, int env, const char **paths, size_t ma
 			paths[n++] = rec.data;
 	}
 	return n;
+}
+
+void setup_covers(const struct setup *s)
+{
+	struct pack_record rec;
+	size_t offset = 0;
+	int env = -1;
+
+	while (pack_next(s->pack, s->len, &offset, &rec) > 0) {
+		if (rec.kind == WIRE_SETUP_ENVIRONMENT)
+			env++;
+		else if (rec.kind == WIRE_SETUP_COVER && env >= 0)
+			outside_cover(env, rec.name, rec.data, rec.len);
+	}
 }

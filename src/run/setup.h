@@ -25,3 +25,6 @@ int setup_read(struct setup *s, struct err *e) MUST_CHECK;
 
 /* setup_paths() - the extra paths of environment number @env, at most @max.  Return: how many */
 size_t setup_paths(const struct setup *s, int env, const char **paths, size_t max);
+
+/* setup_covers() - outside_cover() for each file that is to be covered */
+void setup_covers(const struct setup *s);

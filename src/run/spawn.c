@@ -118,7 +118,7 @@ static int put_pool(struct pack *p, const struct run_environment *env, const str
 	return r == 0 ? put_list(p, WIRE_SETUP_MODULE, env->preload) : r;
 }
 
-static int put_environment(struct pack *p, const struct run_environment *env, const struct front_environment *own,
+static int put_environment(struct pack *p, const struct run_environment *env, struct front_environment *own,
 			   const struct run_pool *pool, struct err *e)
 {
 	struct python_paths paths;
@@ -130,6 +130,8 @@ static int put_environment(struct pack *p, const struct run_environment *env, co
 	r = pack_add(p, WIRE_SETUP_ENVIRONMENT, NULL, env->name, strlen(env->name));
 	for (size_t i = 0; i < paths.n && r == 0; i++)
 		r = pack_add(p, WIRE_SETUP_PATH, NULL, paths.path[i], strlen(paths.path[i]));
+	if (r == 0)
+		r = figures_put(p, env, &paths, &own->has_figures);
 	python_paths_done(&paths);
 	if (r == 0)
 		r = put_list(p, WIRE_SETUP_PATH, env->paths);

@@ -65,12 +65,21 @@ static void end_cancelled(struct work *w)
 	end(w);
 }
 
+/* Is anything to be collected?  Decided once: figures that come later stay where they are. */
+static void settle_artifacts(struct work *w)
+{
+	if (w->job.has_figures && !w->job.has_artifacts)
+		w->job.has_artifacts = sandbox_has_file(&w->box, FIGURE_FIRST);
+	w->job.has_figures = 0;
+}
+
 /* The main process is to end now, for @cause. */
 static void kill_main(struct work *w, enum wire_cause cause)
 {
 	w->outcome.cause = cause;
 	if (w->child.pidfd >= 0)
 		(void)sandbox_signal(&w->child, SIGKILL);
+	settle_artifacts(w);
 	if (!w->job.has_artifacts)
 		sandbox_kill(&w->box);
 	enter(w, WORK_KILLING, SWEEP_NS);
@@ -345,6 +354,7 @@ static void on_ended(struct work *w)
 	w->outcome.execution_ns = clock_now_ns() - w->started_ns;
 	w->look_ns = 0;
 	watch_clear(w->s, &w->watch[WATCH_OOM]);
+	settle_artifacts(w);
 	/* to end, an init takes its mounts apart: nobody has to wait for that whose processes are all gone */
 	w->is_empty = !w->job.has_artifacts && look_is_counted(w) && sandbox_is_empty(&w->box);
 	if (!w->job.has_artifacts || w->outcome.cause == WIRE_CAUSE_CANCELLED || sandbox_sweep(&w->box) < 0)

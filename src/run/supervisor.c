@@ -72,6 +72,7 @@ static int capture_all(const struct setup *s, struct err *e)
 
 	for (int i = 0; i < s->n_envs && r == 0; i++)
 		r = outside_capture(i, paths, setup_paths(s, i, paths, ARRAY_LEN(paths)), e);
+	setup_covers(s);
 	return r;
 }
 

@@ -188,9 +188,11 @@ static int warn_walls(struct run *r)
 
 static int take_artifacts(struct run *r)
 {
+	/* figures are collected without being asked for */
+	bool was_collected = r->job->artifacts.n || r->artifacts.n || r->artifacts.is_ended || r->outcome.is_artifacts_cut;
 	int k;
 
-	if (r->job->artifacts.n == 0 || !r->is_done || r->result.status == STATUS_INTERNAL_ERROR ||
+	if (!was_collected || !r->is_done || r->result.status == STATUS_INTERNAL_ERROR ||
 	    r->result.status == STATUS_REJECTED)
 		return 0;
 	k = artifacts_take(&r->artifacts, &r->result);

@@ -38,6 +38,7 @@ enum wire_type {
 enum wire_setup {
 	WIRE_SETUP_ENVIRONMENT = 1, /* data: its name; what follows up to the next one is about it */
 	WIRE_SETUP_PATH,            /* data: a folder that it needs */
+	WIRE_SETUP_COVER,           /* name: a file's absolute path; data: what is there instead */
 	WIRE_SETUP_PYTHON,          /* data: its interpreter */
 	WIRE_SETUP_ENV,             /* data: "K=V" of every job */
 	WIRE_SETUP_MODULE,          /* data: a module to preload */
@@ -70,7 +71,7 @@ struct wire_job {
 	uint8_t has_artifacts;
 	uint8_t is_screened;
 	uint8_t mode;     /* enum wire_mode */
-	uint8_t pad[1];
+	uint8_t has_figures; /* FIGURE_FIRST is looked for, too */
 	uint16_t n_reject; /* the screen's first rules are those that reject */
 	uint8_t pad_2[6];
 	uint64_t timeout_ns;
@@ -79,6 +80,11 @@ struct wire_job {
 };
 
 enum wire_mode { WIRE_AUTO, WIRE_WARM, WIRE_COLD };
+/* The artifacts that nobody has to ask for; the first one's name tells whether there are any. */
+#define FIGURE_FIRST    "figure-1.png"
+#define FIGURE_PATTERN  "figure-[0-9]*.png"
+#define FIGURE_VARIABLE "MPLBACKEND=template" /* src/inside/figures.py is in its place */
+
 
 /* Why the supervisor ended a run; WIRE_CAUSE_NONE: it did not. */
 enum wire_cause {

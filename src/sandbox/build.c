@@ -20,6 +20,11 @@ int outside_capture(int env, const char *const *paths, size_t n_paths, struct er
 	return root_capture(&plans[env], paths, n_paths, e);
 }
 
+void outside_cover(int env, const char *path, const char *text, size_t len)
+{
+	root_cover(&plans[env], &(struct root_cover){ .path = path, .text = text, .len = len });
+}
+
 /* What the kernel has, learned once for all sandboxes. */
 static void learn(struct home *home)
 {

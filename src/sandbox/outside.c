@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -193,8 +194,9 @@ int sandbox_hear(struct sandbox *s, char *ret_step, struct err *e)
 		s->is_ready = true;
 		if (!s->has_proc)
 			fd_close(&s->proc_dir);
-		if ((s->cgroup.has & CGROUP_MEMORY) && (s->cgroup.has & CGROUP_CPUACCT)) { /* nothing to be sampled */
-			fd_close(&s->tmp_dir);
+		if ((s->cgroup.has & CGROUP_MEMORY) &&
+		    (s->cgroup.has &
+		     CGROUP_CPUACCT)) { /* nothing to be sampled; for sandbox_has_file(), tmp_dir stays */
 			fd_close(&s->shm_dir);
 			fd_close(&s->proc_dir);
 			s->has_proc = false;
@@ -402,6 +404,8 @@ int sandbox_reap_init(struct sandbox *s, struct rusage *ret_usage)
 
 	if (s->init == 0)
 		return 1;
+	if (s->proc_dir < 0)
+		fd_close(&s->tmp_dir); /* or its pages would be given back by us, not by init, and that takes time */
 	pid = wait4(s->init, NULL, WNOHANG | __WALL, ret_usage);
 	if (pid == 0)
 		return 0;
@@ -417,6 +421,13 @@ int sandbox_sample(const struct sandbox *s, bool is_fair, struct sample *ret)
 		return -EOPNOTSUPP;
 	return is_fair ? sample_fair(s->proc_dir, tmpfs, ARRAY_LEN(tmpfs), ret)
 		       : sample_take(s->proc_dir, tmpfs, ARRAY_LEN(tmpfs), ret);
+}
+
+bool sandbox_has_file(const struct sandbox *s, const char *name)
+{
+	struct stat st;
+
+	return s->tmp_dir >= 0 && fstatat(s->tmp_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
 }
 
 void sandbox_destroy(struct outside *o, struct sandbox *s)

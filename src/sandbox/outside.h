@@ -20,7 +20,7 @@ struct sandbox {
 	pid_t init; /* 0: gone (reaped) */
 	int init_fd;
 	int init_sock; /* poll it: init's words (sandbox_hear()) */
-	int tmp_dir;   /* the folders of the sandbox, for measuring only: no path is ever opened through them */
+	int tmp_dir;   /* the folders of the sandbox, to be looked at only: no path is ever opened through them */
 	int shm_dir;
 	int proc_dir; /* -1: no private proc */
 	bool is_ready;
@@ -32,17 +32,23 @@ struct sandbox {
 	struct cgroup cgroup;
 };
 
-#define SANDBOX_EMPTY \
-	{ .init_fd = -1, .init_sock = -1, .tmp_dir = -1, .shm_dir = -1, .proc_dir = -1, .network = -1, .cgroup = CGROUP_EMPTY }
+#define SANDBOX_EMPTY                                                                                                  \
+	{                                                                                                              \
+		.init_fd = -1, .init_sock = -1, .tmp_dir = -1, .shm_dir = -1, .proc_dir = -1, .network = -1,           \
+		.cgroup = CGROUP_EMPTY                                                                                 \
+	}
 
 /*
  * outside_capture() - the files of environment number @env: the allow-list and @paths (root.h)
- * outside_build() - when the ids are those of our root: a mount namespace per environment, and what the host has (@home)
+ * outside_cover() - in it, @text is shown in the place of the file @path; both are borrowed until outside_build()
+ * outside_build() - when the ids are those of our root: a mount namespace per environment, and what the host has
+ * (@home)
  *
  * In this order, once, before the supervisor executes itself again.
  */
 #define OUTSIDE_PATHS_MAX 32
 int outside_capture(int env, const char *const *paths, size_t n_paths, struct err *e) MUST_CHECK;
+void outside_cover(int env, const char *path, const char *text, size_t len);
 int outside_build(struct home *home, struct err *e) MUST_CHECK;
 
 #define OUTSIDE_NETWORKS 64
@@ -66,9 +72,9 @@ int outside_prepare(struct outside *o, struct home *home, struct err *e) MUST_CH
  * sandbox_create() - namespaces, init, control group; does not wait for init
  * @env: index of the environment whose files it sees
  *
- * Network namespaces are made here, by the supervisor, and so belong to the home: nobody in the sandbox can configure them.
- * The supervisor has no use for a network and stays in the one that it made last (making one is the dearest step of all).
- * On failure nothing is left.
+ * Network namespaces are made here, by the supervisor, and so belong to the home: nobody in the sandbox can configure
+ * them. The supervisor has no use for a network and stays in the one that it made last (making one is the dearest step
+ * of all). On failure nothing is left.
  */
 int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct sandbox_spec *spec, struct sandbox *ret,
 		   struct err *e) MUST_CHECK;
@@ -160,3 +166,6 @@ int sandbox_sample(const struct sandbox *s, bool is_fair, struct sample *ret) MU
 
 /* sandbox_destroy() - kill, reap (waits for init), give everything back; takes half-built ones */
 void sandbox_destroy(struct outside *o, struct sandbox *s);
+/* sandbox_has_file() - is @name, one component, a file in its /tmp; a look at it, nothing is opened */
+bool sandbox_has_file(const struct sandbox *s, const char *name);
+

@@ -72,6 +72,13 @@ static const char *const folders[] = {
 void root_plan_init(struct root_plan *p)
 {
 	p->n = 0;
+	p->n_covers = 0;
+}
+
+void root_cover(struct root_plan *p, const struct root_cover *c)
+{
+	if (p->n_covers < ARRAY_LEN(p->covers))
+		p->covers[p->n_covers++] = *c;
 }
 
 void root_plan_done(struct root_plan *p)
@@ -220,6 +227,32 @@ static bool is_copied(const struct root_tree *t)
 	return !t->is_folder && !t->is_device && strncmp(t->path, "etc/", 4) == 0;
 }
 
+/*
+ * A file of ours over one of the host's; its own name is gone at once, so that it is seen nowhere else.
+ * What is not there inside needs no cover: a link may lead to where nothing was captured.
+ */
+static int place_cover(int root, const struct root_cover *c)
+{
+	static const char name[] = ".cover";
+	struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV };
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT };
+	auto_fd int target = sys_openat2(root, c->path, &how);
+	auto_fd int tree = -1;
+	int r;
+
+	if (target < 0)
+		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno;
+	r = make_file(root, name, c->text, c->len);
+	if (r < 0)
+		return r;
+	tree = open_tree(root, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	if (tree < 0 || mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
+		return -errno;
+	if (move_mount(tree, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+		return -errno;
+	return unlinkat(root, name, 0) < 0 ? -errno : 0; /* not before: what has no name is not mounted */
+}
+
 /* The links of a merged /usr, as the host has them. */
 static int make_usr_links(int root)
 {
@@ -268,6 +301,11 @@ static int populate(int root, struct root_plan *p, struct err *e)
 	r = make_usr_links(root);
 	if (r < 0)
 		return err_set(e, ERR_HOST, -r, "make the links of /usr");
+	for (size_t i = 0; i < p->n_covers; i++) {
+		r = place_cover(root, &p->covers[i]);
+		if (r < 0)
+			return err_set(e, ERR_HOST, -r, "cover %s", p->covers[i].path);
+	}
 	return 0;
 }
 

@@ -6,7 +6,8 @@
 
 #include "base/err.h"
 
-#define ROOT_BINDS_MAX 48
+#define ROOT_BINDS_MAX  48
+#define ROOT_COVERS_MAX 16
 
 /*
  * The files of an environment: an empty tmpfs and an allow-list of read-only binds on it.  It is built once per
@@ -19,9 +20,18 @@ struct root_tree {
 	bool is_folder;
 };
 
+/* A text that is shown in the place of one of the host's files. */
+struct root_cover {
+	const char *path; /* borrowed, absolute */
+	const char *text; /* borrowed */
+	size_t len;
+};
+
 struct root_plan {
 	struct root_tree trees[ROOT_BINDS_MAX];
 	size_t n;
+	struct root_cover covers[ROOT_COVERS_MAX];
+	size_t n_covers;
 };
 
 void root_plan_init(struct root_plan *p);
@@ -36,6 +46,9 @@ void root_plan_done(struct root_plan *p);
  * Return: 0; -errno with @e (ERR_NOT_FOUND, ERR_ACCESS: one of @paths).
  */
 int root_capture(struct root_plan *p, const char *const *paths, size_t n_paths, struct err *e) MUST_CHECK;
+
+/* root_cover() - show @c instead; what it points to stays until root_build().  One that is too many is left out */
+void root_cover(struct root_plan *p, const struct root_cover *c);
 
 /*
  * root_build() - mount the tmpfs, put the trees in their places, make /etc and /dev, pivot, forget the host

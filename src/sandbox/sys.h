@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <linux/openat2.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -12,6 +13,11 @@
 static inline int sys_clone3(struct clone_args *a)
 {
 	return (int)syscall(SYS_clone3, a, sizeof(*a));
+}
+
+static inline int sys_openat2(int dir, const char *path, struct open_how *how)
+{
+	return (int)syscall(SYS_openat2, dir, path, how, sizeof(*how));
 }
 
 static inline int sys_pivot_root(const char *new_root, const char *put_old)

@@ -20,6 +20,7 @@ OURS = {"/", "/tmp", "/dev/shm", "/proc"}
 # There only when the host has them.
 OPTIONAL = {"/lib32", "/libx32", "/etc/alternatives", "/etc/fonts", "/etc/matplotlibrc", "/etc/mime.types",
             "/etc/protocols", "/etc/services", "/etc/localtime"}
+COVERED = "/matplotlib/backends/backend_template.py"  # a file of ours over one of the host's, where it has matplotlib
 SET_BY_US = {"RLIMIT_CORE", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_MEMLOCK", "RLIMIT_MSGQUEUE", "RLIMIT_RTPRIO",
     "RLIMIT_NICE",
              "RLIMIT_SIGPENDING"}  # the rest is the caller's
@@ -48,7 +49,7 @@ def stable(p):
     out = {k: v for k, v in p.items() if k not in BY_RULE}
     # The kind of file system below /usr and /dev is the host's affair, and so is noexec on its nodes.
     out["mounts"] = [[m["point"], m["type"] if m["point"] in OURS else "", sorted({"ro", "rw", "nosuid"} & set(m["options"]))]
-                     for m in p["mounts"] if m["point"] not in OPTIONAL]
+                     for m in p["mounts"] if m["point"] not in OPTIONAL and not m["point"].endswith(COVERED)]
     out["list"] = {d: [n for n in names if os.path.join(d, n) not in OPTIONAL] if isinstance(names, list) else names
                    for d, names in p["list"].items()}
     out["limits"] = {k: v for k, v in p["limits"].items() if k in SET_BY_US}
