@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -110,6 +111,20 @@ def test_run_is_below_our_own_group(group):
     p.wait(timeout=20)
     p.stdout.close()
     assert is_clean(group)
+
+
+def test_how_a_run_comes_and_goes(group, tmp_path):
+    """Born in its group, without a move (CLONE_INTO_CGROUP); what it leaves is killed by its group (cgroup.kill)."""
+    if not shutil.which("strace"):
+        support.skip("needs: cgroup2 and strace")
+    trace = tmp_path / "trace"
+    script = "import os, time\nfor i in range(3):\n    if os.fork() == 0: os.setsid(); time.sleep(60)\nprint(open('/proc/self/cgroup').read())"
+    r = cloche(group, "trigger", request={"script_content": script}, words=["strace", "-f", "-o", str(trace), "-e", "trace=clone3,write,openat"])
+    assert (r["status"], r["stdout"]) == ("ok", "0::/\n\n"), r
+    text = trace.read_text()
+    assert re.search(r"clone3\(\{flags=[^}]*CLONE_INTO_CGROUP", text), text[-2000:]
+    assert re.search(r'openat\([^)]*cgroup\.kill", O_WRONLY', text), re.findall("openat.*kill.*", text)
+    assert not re.search(r'openat\([^)]*/s\d+/cgroup\.procs", O_(WRONLY|RDWR)', text)
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
