@@ -9,7 +9,7 @@ _cloche_options()
 	run)
 		echo "--timeout --memory --cpus --cpu-time --pids-limit --disk --open-files --output-limit --env --file" \
 			"--stdin --artifact --output --force --network --environment --mode --buffered --json --quiet" \
-			"--verbose $shared"
+			"--progress --verbose $shared"
 		;;
 	trigger) echo "--request $shared" ;;
 	batch) echo "--jobs --quiet $shared" ;;
@@ -18,6 +18,7 @@ _cloche_options()
 	serve) echo "--socket --help" ;;
 	env) echo "--local --server --json --help" ;;
 	bench) echo "--json --help" ;;
+	mcp) echo "--local --server --help" ;;
 	esac
 }
 
@@ -54,7 +55,7 @@ _cloche()
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		_cloche_words "run trigger batch doctor config serve env bench --help --version" "$cur"
+		_cloche_words "run trigger batch doctor config serve env bench mcp --help --version" "$cur"
 		return
 	fi
 	[[ $command == run ]] && _cloche_has_script && return

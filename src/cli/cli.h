@@ -24,3 +24,4 @@ int cmd_config(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_mcp(int argc, char **argv);

@@ -13,6 +13,7 @@
  *	cmd_env.c      env      which Pythons scripts may use
  *	cmd_bench.c    bench    what a run costs here (bench.c measures)
  *	cmd_serve.c    serve    becomes the server, a program of its own
+ *	cmd_mcp.c      mcp      becomes cloche-door (door.c), a program of its own
  *	options.c      the one table of options: getopt, --help
  *	setup.c        the configuration (run/settings.h) with the options laid over it
  *	build.c        options and operands of `run` to a valid struct job
@@ -48,6 +49,7 @@ static const struct command {
 	{ "batch", cmd_batch, "batch [-j N] FILE|-", "one request a line in, one result a line out as they finish" },
 	{ "doctor", cmd_doctor, "doctor [--json]", "what protects a run on this host, what is missing, the remedy" },
 	{ "serve", cmd_serve, "serve [--socket PATH]", "the server that run, trigger and batch find by themselves" },
+	{ "mcp", cmd_mcp, "mcp [--local|--server SOCKET]", "the tool run_python for clients of the Model Context Protocol" },
 	{ "env", cmd_env, "env [--json]", "which Pythons scripts may use" },
 	{ "bench", cmd_bench, "bench [--json]", "what a run costs here, beside plain python3" },
 	{ "config", cmd_config, "config check [FILE...]", "is the configuration valid, and what does it come to" },

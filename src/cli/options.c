@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ON_EVERY (ON_RUN | ON_TRIGGER | ON_BATCH | ON_DOCTOR | ON_CONFIG | ON_SERVE | ON_ENV | ON_BENCH)
+#define ON_EVERY (ON_RUN | ON_TRIGGER | ON_BATCH | ON_DOCTOR | ON_CONFIG | ON_SERVE | ON_ENV | ON_BENCH | ON_MCP)
 #define ON_JOBS  (ON_RUN | ON_TRIGGER | ON_BATCH)
 
 struct option_spec {
@@ -41,8 +41,8 @@ static const struct option_spec specs[] = {
 	{ OPT_REQUEST, 0, "--request", "FILE", ON_TRIGGER, "the request; - is standard input (default)" },
 	{ OPT_JOBS, 'j', "--jobs", "N", ON_BATCH, "runs at the same time (default: the number of CPUs)" },
 	{ OPT_SOCKET, 0, "--socket", "PATH", ON_SERVE, "listen there, not at the usual place" },
-	{ OPT_LOCAL, 0, "--local", NULL, ON_JOBS | ON_ENV, "do without a server, even if there is one" },
-	{ OPT_SERVER, 0, "--server", "SOCKET", ON_JOBS | ON_ENV, "use this server and its settings, or fail" },
+	{ OPT_LOCAL, 0, "--local", NULL, ON_JOBS | ON_ENV | ON_MCP, "do without a server, even if there is one" },
+	{ OPT_SERVER, 0, "--server", "SOCKET", ON_JOBS | ON_ENV | ON_MCP, "use this server and its settings, or fail" },
 	{ OPT_JSON, 0, "--json", NULL, ON_RUN, "print the result as one JSON object" },
 	{ OPT_JSON, 0, "--json", NULL, ON_DOCTOR, "print the report as one JSON object" },
 	{ OPT_JSON, 0, "--json", NULL, ON_ENV, "print the list as one JSON object" },
@@ -51,6 +51,7 @@ static const struct option_spec specs[] = {
 	{ OPT_ALLOW_MISSING, 0, "--allow-missing", "LIST", ON_JOBS | ON_DOCTOR, "protections that may be missing" },
 	{ OPT_SCREEN_REPORT, 0, "--screen-report", "LIST", ON_JOBS, "warn when the script uses ctypes,os.system,..." },
 	{ OPT_SCREEN_REJECT, 0, "--screen-reject", "LIST", ON_JOBS, "do not run a script that uses ..." },
+	{ OPT_PROGRESS, 0, "--progress", NULL, ON_RUN, "on a terminal, a line about time and output meanwhile" },
 	{ OPT_QUIET, 'q', "--quiet", NULL, ON_RUN | ON_BATCH, "no words of ours about how it ended" },
 	{ OPT_VERBOSE, 'v', "--verbose", NULL, ON_RUN, "a line about time and memory at the end" },
 	{ OPT_HELP, 'h', "--help", NULL, ON_EVERY, "this text" },

@@ -20,6 +20,7 @@ enum option_command {
 	ON_SERVE = 1 << 5,
 	ON_ENV = 1 << 6,
 	ON_BENCH = 1 << 7,
+	ON_MCP = 1 << 8,
 };
 
 enum option_id {
@@ -51,6 +52,7 @@ enum option_id {
 	OPT_ALLOW_MISSING,
 	OPT_SCREEN_REPORT,
 	OPT_SCREEN_REJECT,
+	OPT_PROGRESS,
 	OPT_QUIET,
 	OPT_VERBOSE,
 	OPT_HELP,
