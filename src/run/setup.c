@@ -4,9 +4,9 @@
 #include "base/fd.h"
 #include "base/pack.h"
 #include "run/wire.h"
+#include "sandbox/outside.h"
 
 static int collect_names(const struct setup *s, uint32_t kind, const char **list, size_t max, struct err *e)
-#include "sandbox/outside.h"
 {
 	struct pack_record rec;
 	size_t offset = 0;

@@ -79,12 +79,12 @@ struct wire_job {
 	uint64_t arrived_ns; /* CLOCK_MONOTONIC */
 };
 
-enum wire_mode { WIRE_AUTO, WIRE_WARM, WIRE_COLD };
 /* The artifacts that nobody has to ask for; the first one's name tells whether there are any. */
 #define FIGURE_FIRST    "figure-1.png"
 #define FIGURE_PATTERN  "figure-[0-9]*.png"
 #define FIGURE_VARIABLE "MPLBACKEND=template" /* src/inside/figures.py is in its place */
 
+enum wire_mode { WIRE_AUTO, WIRE_WARM, WIRE_COLD };
 
 /* Why the supervisor ended a run; WIRE_CAUSE_NONE: it did not. */
 enum wire_cause {

@@ -394,6 +394,8 @@ int sandbox_sweep(struct sandbox *s)
 
 void sandbox_kill(struct sandbox *s)
 {
+	if (s->proc_dir < 0)
+		fd_close(&s->tmp_dir); /* or its pages would be given back by us, not by init, and that takes time */
 	if (s->init > 0)
 		(void)sys_pidfd_send_signal(s->init_fd, SIGKILL);
 }
@@ -404,8 +406,6 @@ int sandbox_reap_init(struct sandbox *s, struct rusage *ret_usage)
 
 	if (s->init == 0)
 		return 1;
-	if (s->proc_dir < 0)
-		fd_close(&s->tmp_dir); /* or its pages would be given back by us, not by init, and that takes time */
 	pid = wait4(s->init, NULL, WNOHANG | __WALL, ret_usage);
 	if (pid == 0)
 		return 0;

@@ -158,6 +158,9 @@ int sandbox_reap_init(struct sandbox *s, struct rusage *ret_usage);
 /* sandbox_is_empty() - for sure, nothing is left in it but init (which may go on ending) */
 bool sandbox_is_empty(const struct sandbox *s);
 
+/* sandbox_has_file() - is @name, one component, a file in its /tmp; a look at it, nothing is opened */
+bool sandbox_has_file(const struct sandbox *s, const char *name);
+
 /* sandbox_is_sampled() - memory is not held by a control group */
 bool sandbox_is_sampled(const struct sandbox *s);
 
@@ -166,6 +169,3 @@ int sandbox_sample(const struct sandbox *s, bool is_fair, struct sample *ret) MU
 
 /* sandbox_destroy() - kill, reap (waits for init), give everything back; takes half-built ones */
 void sandbox_destroy(struct outside *o, struct sandbox *s);
-/* sandbox_has_file() - is @name, one component, a file in its /tmp; a look at it, nothing is opened */
-bool sandbox_has_file(const struct sandbox *s, const char *name);
-
