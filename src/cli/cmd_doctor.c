@@ -72,14 +72,17 @@ static bool wants_colour(void)
 static void print_text(const struct report *r)
 {
 	bool is_coloured = wants_colour();
+	char why[SHOWN_SIZE];
 
 	for (size_t i = 0; i < r->n; i++) {
 		const struct wall_report *w = &r->walls[i];
 		const struct state_look *l = look(w);
+		char detail[SHOWN_SIZE];
+		char remedy[SHOWN_SIZE];
 
 		(void)printf("%s%-8s%s %-13s %s: %s%s%s\n", is_coloured ? l->colour : "", l->word,
-			     is_coloured ? "\033[0m" : "", w->name, w->what, w->detail, w->remedy[0] ? "; remedy: " : "",
-			     w->remedy);
+			     is_coloured ? "\033[0m" : "", w->name, w->what, shown(detail, w->detail),
+			     w->remedy[0] ? "; remedy: " : "", shown(remedy, w->remedy));
 	}
 	switch (exit_status(r)) {
 	case CLI_OK:
@@ -89,7 +92,7 @@ static void print_text(const struct report *r)
 		(void)puts("Scripts run here; what is not marked ok holds by weaker means or not at all.");
 		break;
 	default:
-		(void)printf("No script can run here: %s\n", r->e.msg);
+		(void)printf("No script can run here: %s\n", shown(why, r->e.msg));
 	}
 }
 

@@ -62,8 +62,9 @@ static void print_preload(const json_t *list)
 {
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const char *s = json_string_value(json_array_get(list, i));
+		char text[SHOWN_SIZE];
 
-		(void)printf("%s%s", i ? " " : "", s ? s : "?");
+		(void)printf("%s%s", i ? " " : "", shown(text, s ? s : "?"));
 	}
 	(void)fputs(json_array_size(list) ? "\n" : "-\n", stdout);
 }
@@ -87,9 +88,11 @@ static void print(const json_t *root)
 		     "MEMORY", "PRELOAD");
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *v = json_array_get(list, i);
+		char text[4][SHOWN_SIZE];
 
-		(void)printf("%-16s %-28s %-8s %-5s ", text_of(v, "name", "-"), text_of(v, "python", "-"),
-			     text_of(v, "version", "-"), text_of(v, "mode", "-"));
+		(void)printf("%-16s %-28s %-8s %-5s ", shown(text[0], text_of(v, "name", "-")),
+			     shown(text[1], text_of(v, "python", "-")), shown(text[2], text_of(v, "version", "-")),
+			     shown(text[3], text_of(v, "mode", "-")));
 		print_number(json_object_get(v, "zygote_age"), 1, "s");
 		print_number(json_object_get(v, "zygote_runs"), 1, "");
 		print_number(json_object_get(v, "zygote_memory_bytes"), 1 << 20, "m");

@@ -157,6 +157,9 @@ static int report(const struct command *c, struct drive *d, struct answer *a, co
 	if (d->input_lost && !c->is_quiet)
 		say("warning: standard input: %s", strerror(d->input_lost));
 	tell(c, d, r);
+	if (c->output < 0 && !c->is_json && !c->is_quiet && r->n_artifacts) /* nobody asked for others */
+		say("%zu figure%s left out (with --output DIR %s kept)", r->n_artifacts, r->n_artifacts == 1 ? "" : "s",
+		    r->n_artifacts == 1 ? "it is" : "they are");
 	if (c->output >= 0 &&
 	    deliver(r, c->output, options_last(&c->options, OPT_OUTPUT), options_have(&c->options, OPT_FORCE),
 		    c->is_quiet) < 0 &&
@@ -199,10 +202,19 @@ static int report_refusal(struct command *c, const struct answer *a)
 	return refusal_tell(&c->no, c->is_json);
 }
 
+/* A server that was asked for by name has defaults of its own. */
+static uint64_t timeout_of(const struct command *c)
+{
+	return c->engine.server && !options_have(&c->options, OPT_TIMEOUT) ? 0 : c->job.timeout_ns;
+}
+
 static int execute(struct command *c)
 {
 	struct signals signals = { .fd = -1 };
-	struct drive d = { .signals = &signals, .input = c->input, .copies_output = !c->is_json };
+	struct progress progress;
+	struct drive d = {
+		.signals = &signals, .input = c->input, .copies_output = !c->is_json, .progress = &progress
+	};
 	struct asked q = { .job = &c->job,
 			   .json = c->request,
 			   .len = c->request ? strlen(c->request) : 0,
@@ -213,6 +225,7 @@ static int execute(struct command *c)
 	int status;
 	int opened;
 
+	progress_init(&progress, options_have(&c->options, OPT_PROGRESS), timeout_of(c));
 	/* After the start, and even when that failed: the result is written with the same care. */
 	opened = signals_open(&signals, &(struct err) { .kind = ERR_NONE });
 	if (r == 0 && opened < 0)

@@ -53,7 +53,11 @@ static int on_output(void *userdata, int stream, const void *data, size_t len)
 
 	if (l->d->lost || l->is_stalled)
 		return -EPIPE;
+	if (l->d->progress)
+		progress_hide(l->d->progress);
 	r = signals_write(l->d->signals, stream, data, len);
+	if (l->d->progress)
+		progress_note(l->d->progress, stream, data, len);
 	l->is_stalled = r == -EINTR;
 	if (r < 0)
 		return lose(l->d, stream, r);
@@ -110,7 +114,9 @@ static int turn(struct loop *l, struct err *e)
 	};
 	int r = 0;
 
-	if (poll(p, AT_MAX, -1) < 0)
+	if (l->d->progress)
+		progress_show(l->d->progress);
+	if (poll(p, AT_MAX, l->d->progress ? progress_wait_ms(l->d->progress) : -1) < 0)
 		return errno == EINTR ? 0 : err_set(e, ERR_HOST, errno, "poll");
 	if (p[AT_SIGNAL].revents && signals_take(l->d->signals))
 		cancel(l);
@@ -150,6 +156,8 @@ int drive(struct drive *d, struct engine *g, const struct asked *q, struct answe
 	do
 		r = turn(l, e);
 	while (r == 0);
+	if (d->progress)
+		progress_hide(d->progress);
 	if (r > 0)
 		e->kind = ERR_NONE;
 	r = task_finish(l->task, ret, &finish);

@@ -9,27 +9,20 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "base/parse.h"
-
-/* File names and messages may hold bytes that a terminal would obey. */
-static void make_printable(char *s)
-{
-	for (; *s; s++) {
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			*s = '?';
-	}
-}
+#include "job/text.h"
 
 void say(const char *fmt, ...)
 {
 	char line[2048] = "cloche: ";
+	char text[2048];
 	size_t used = strlen(line);
 	va_list ap;
 
 	va_start(ap, fmt);
-	(void)vsnprintf(line + used, sizeof(line) - used - 1, fmt, ap);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	make_printable(line);
+	/* file names and messages may hold what a terminal would obey */
+	(void)text_visible_in(line + used, sizeof(line) - used - 1, text, strlen(text));
 	used = strlen(line);
 	line[used] = '\n';
 	/* One write, so that lines of several processes do not mix; nobody is left to be told when it fails. */
@@ -37,16 +30,18 @@ void say(const char *fmt, ...)
 		return;
 }
 
-/* The error object is JSON: what is not UTF-8 (any file name, a character that was cut) becomes '?'. */
-static void make_text(char *s)
+const char *shown(char buf[SHOWN_SIZE], const char *text)
 {
-	make_printable(s);
-	if (utf8_valid(s, strlen(s)))
-		return;
-	for (; *s; s++) {
-		if ((unsigned char)*s >= 0x80)
-			*s = '?';
-	}
+	return text_visible_in(buf, SHOWN_SIZE, text, strlen(text));
+}
+
+/* The error object is JSON: what is not UTF-8 (any file name, a character that was cut) is shown as bytes. */
+static void make_text(char *s, size_t size)
+{
+	char text[1024];
+
+	(void)snprintf(text, sizeof(text), "%s", s);
+	(void)text_visible_in(s, size, text, strlen(text));
 }
 
 /* "GIVEN" in quotes, printable, cut to the field's size */
@@ -63,7 +58,7 @@ static void quote(char *ret, size_t size, const char *given)
 			max--;
 		(void)snprintf(ret, size, "\"%.*s...\"", (int)max, given);
 	}
-	make_text(ret);
+	make_text(ret, size);
 }
 
 static void compose(struct job_error *e, bool is_given)
@@ -73,7 +68,7 @@ static void compose(struct job_error *e, bool is_given)
 			       e->allowed);
 	else
 		(void)snprintf(e->message, sizeof(e->message), "%s is missing: %s", e->field, e->allowed);
-	make_text(e->message);
+	make_text(e->message, sizeof(e->message));
 }
 
 int refuse(struct refusal *no, const char *field, const char *given, const char *fmt, ...)
@@ -109,7 +104,7 @@ int refuse_err(struct refusal *no, int r, const char *field, const struct err *e
 	*no = (struct refusal){ .status = cli_exit_of(e) };
 	(void)snprintf(no->why.field, sizeof(no->why.field), "%s", field);
 	(void)snprintf(no->why.message, sizeof(no->why.message), "%.*s", (int)sizeof(no->why.message) - 1, e->msg);
-	make_text(no->why.message);
+	make_text(no->why.message, sizeof(no->why.message));
 	return r;
 }
 
@@ -124,7 +119,7 @@ int refuse_file(struct refusal *no, const char *field, const char *path, int sys
 	quote(no->why.given, sizeof(no->why.given), path);
 	(void)snprintf(no->why.allowed, sizeof(no->why.allowed), "a readable file");
 	(void)snprintf(no->why.message, sizeof(no->why.message), "%s: %.200s: %s", field, path, strerror(sys));
-	make_text(no->why.message);
+	make_text(no->why.message, sizeof(no->why.message));
 	return -sys;
 }
 

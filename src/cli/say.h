@@ -18,8 +18,12 @@ struct refusal {
 	int status; /* enum cli_exit */
 };
 
-/* say() - "cloche: ..." and a newline on standard error; control characters are shown as '?', so it is one line */
+/* say() - "cloche: ..." and a newline on standard error; what a terminal would obey is shown (text_visible()), so it is one line */
 void say(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+/* shown() - one line of what is not ours for a person at a terminal: text_visible_in() into @buf.  Return: @buf */
+#define SHOWN_SIZE 768
+const char *shown(char buf[SHOWN_SIZE], const char *text);
 
 /*
  * refuse() - fill @no: "FIELD: GIVEN is not allowed: ALLOWED"; exit status 2
