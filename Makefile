@@ -37,7 +37,7 @@ soak: deps-test all ## 20,000 runs in a row and ten minutes of mixed traffic: no
 deb: deps-build ## the Debian packages, into build/deb
 	packaging/deb.sh build/deb
 
-check-vm: deps-test deb ## the packages and the tests in a Debian 12 guest with systemd and cgroup v2 (software emulation)
+check-vm: deps-test ## the packages and the tests in a Debian 12 guest with systemd and cgroup v2 (software emulation)
 	/usr/bin/python3 tests/vm/run.py
 
 lint: deps-test build-clang/build.ninja ## clang-tidy, clang's warnings, cppcheck, shellcheck, spelling, layers
