@@ -281,6 +281,8 @@ static int start(struct server *s, const char *path, struct err *e)
 		r = listener_open(&s->listener, path, s->shared->settings.conf.server.group, e);
 	if (r == 0 && source_set(s, &s->listen_source, s->listener.fd, EPOLLIN) < 0)
 		r = err_set(e, ERR_HOST, errno, "epoll");
+	if (r == 0)
+		record_start(s);
 	return r;
 }
 
@@ -291,13 +293,19 @@ static void end(struct server *s)
 		struct result r;
 
 		client_close(s, c);
-		if (c->run && run_finish(c->run, &r, &e) == 0)
+		if (c->run && run_finish(c->run, &r, &e) == 0) {
+			struct record_run run;
+
+			record_take(s, c, &run);
+			record_add(s, &run, &r);
 			result_done(&r);
+		}
 		if (c->state != CLIENT_IDLE)
 			work_release(c);
 	}
 	client_reap(s);
 	listener_close(&s->listener);
+	record_end(s);
 	keeper_done(s);
 	admit_done(s);
 	fd_close(&s->signal_source.fd);

@@ -14,6 +14,7 @@
 #include "run/run.h"
 #include "run/settings.h"
 #include "server/listen.h"
+#include "server/record.h"
 
 /*
  * The server: clients, the queue, runs, and the supervisors that make them, in one thread and one epoll loop.
@@ -26,6 +27,7 @@
  *	work.c    a run under way: its output, its result
  *	keeper.c  supervisors: started, replaced, drained
  *	stats.c   what was counted, as JSON
+ *	record.c  runs that have ended, into the history
  *
  * The way of a request: client_read() - intake() - admit_add() - admit_next() - work_start() - work_event() -
  *client_send().
@@ -152,6 +154,7 @@ struct server {
 	unsigned n_running;
 	size_t waiting_bytes;
 	struct stats stats;
+	struct record record;
 	struct tenant *own;    /* the server's own user; has always a supervisor */
 	struct keeper *coming; /* own's next, of settings that were read again, not ready yet */
 	struct keeper *old;    /* no new runs */

@@ -15,7 +15,8 @@
  *                  memory_bytes (resident, without its sandboxes and zygotes),
  *                  environments: as NATIVE_ENV_REPLY has them, or null}]
  * walls            [{name, state: full, weak or missing, what, detail, remedy}], as found at a supervisor's start
- * history          {queued, dropped}, or null: none is kept
+ * history          {state: opening, writing or broken, queued, queue_bytes, written, dropped, stripped, error}, or null:
+ *                  none is kept
  */
 #include <fcntl.h>
 #include <jansson.h>
@@ -230,16 +231,31 @@ static json_t *write_walls(const struct keeper *k)
 	return list;
 }
 
+static json_t *write_history(const struct server *s)
+{
+	static const char *const states[] = { [HISTORY_OPENING] = "opening",
+					      [HISTORY_WRITING] = "writing",
+					      [HISTORY_BROKEN] = "broken" };
+	struct history_stats h;
+
+	if (!s->record.history)
+		return json_null();
+	history_stats(s->record.history, &h);
+	return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "state", states[h.state], "queued", number(h.queued),
+			 "queue_bytes", number(h.queue_bytes), "written", number(h.written), "dropped", number(h.dropped),
+			 "stripped", number(h.stripped), "error", text(h.error));
+}
+
 char *stats_write(struct server *s)
 {
 	const struct stats *st = &s->stats;
 	const struct keeper *k = keeper_of(s, s->own);
-	json_t *all = json_pack("{s:s, s:i, s:I, s:o, s:i, s:i, s:i, s:i, s:i, s:b, s:n}", "version", CLOCHE_VERSION,
+	json_t *all = json_pack("{s:s, s:i, s:I, s:o, s:i, s:i, s:i, s:i, s:i, s:b}", "version", CLOCHE_VERSION,
 				"pid", (int)getpid(), "start_time", (json_int_t)st->started_at, "uptime",
 				seconds(clock_now_ns() - st->started_ns), "running", (int)s->n_running, "waiting",
 				(int)s->n_waiting, "max_running", (int)admit_max(s), "queue_max",
 				(int)s->shared->settings.conf.server.queue_max, "connections", (int)s->n_clients,
-				"is_ready", k != NULL && !s->is_stopping, "history");
+				"is_ready", k != NULL && !s->is_stopping);
 	char *ret = NULL;
 
 	if (all && json_object_set_new(all, "runs", write_runs(st)) == 0 &&
@@ -252,7 +268,8 @@ char *stats_write(struct server *s)
 	    json_object_set_new(all, "total_time", write_histogram(&st->total)) == 0 &&
 	    json_object_set_new(all, "tenants", write_tenants(s)) == 0 &&
 	    json_object_set_new(all, "supervisors", write_supervisors(s)) == 0 &&
-	    json_object_set_new(all, "walls", write_walls(k)) == 0)
+	    json_object_set_new(all, "walls", write_walls(k)) == 0 &&
+	    json_object_set_new(all, "history", write_history(s)) == 0)
 		ret = json_dumps(all, JSON_COMPACT);
 	json_decref(all);
 	return ret;

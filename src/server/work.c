@@ -73,6 +73,7 @@ static void send_result(struct server *s, struct client *c, const struct result 
 /* The result of a request that never became a run; then the client is idle. */
 void work_fail(struct server *s, struct client *c, enum status status, const char *why)
 {
+	struct record_run run;
 	struct result r;
 
 	result_init(&r, &c->job);
@@ -84,10 +85,12 @@ void work_fail(struct server *s, struct client *c, enum status status, const cha
 	}
 	r.queue_ns = clock_now_ns() - c->arrived_ns;
 	memcpy(r.run_id, c->run_id, sizeof(r.run_id));
+	record_take(s, c, &run);
 	work_release(c);
 	if (result_set_message(&r, "%s", why) < 0)
 		log_line(LOG_ERROR, "event=no_message");
 	send_result(s, c, &r);
+	record_add(s, &run, &r);
 	result_done(&r);
 }
 
@@ -132,6 +135,7 @@ static void refuse_late(struct server *s, struct client *c, const struct err *e)
 static void finish(struct server *s, struct client *c)
 {
 	struct err e = { .kind = ERR_NONE };
+	struct record_run run;
 	struct result r;
 	int k = run_finish(c->run, &r, &e);
 
@@ -150,8 +154,10 @@ static void finish(struct server *s, struct client *c)
 		work_fail(s, c, STATUS_INTERNAL_ERROR, e.msg);
 		return;
 	}
+	record_take(s, c, &run);
 	work_release(c);
 	send_result(s, c, &r);
+	record_add(s, &run, &r);
 	result_done(&r);
 }
 
