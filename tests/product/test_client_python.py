@@ -517,7 +517,8 @@ def test_types(tmp_path):
                     "for r in cloche.Client().map(['x', {'script_content': 'y'}]): reveal_type(r)\n"
                     "cloche.run('x', timeout='1')\ncloche.run('x', no_such=1)\n")
     p = subprocess.run(["mypy", "--strict", "--python-version", "3.9", "--enable-incomplete-feature=Unpack",
-                        "--cache-dir", str(tmp_path / "cache"), "--no-error-summary", MODULE, user],
+                        "--cache-dir", str(tmp_path / "cache"), "--no-error-summary", MODULE, user,
+                        *(REPO / "examples").glob("*.py")],
                        capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(MODULE.parent)}, timeout=120)
     lines = [line.split(": ", 1)[1] for line in p.stdout.splitlines() if "defined here" not in line]
     assert lines[0].endswith('"builtins.bytes"') and '"cloche.Result"' in lines[1], p.stdout
