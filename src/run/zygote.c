@@ -62,7 +62,7 @@ static int put_program(void)
 	auto_fd int fd = -1;
 
 	if (unshare(CLONE_NEWNS | CLONE_NEWNET) < 0 || /* the supervisor may share its network with a sandbox */
-	    mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m,nr_inodes=16") < 0)
+	    mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=8m,nr_inodes=256") < 0)
 		return -1;
 	fd = open(ZYGOTE_SCRIPT, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	if (fd < 0)
