@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "doors/http_conn_priv.h"
+#include "doors/http_status.h"
 
 #define ACCEPTS 16 /* in one turn */
 
@@ -189,7 +190,7 @@ void http_conn_drop_body(struct http_conn *c)
 	c->counted = 0;
 }
 
-static const char *reason(int status)
+const char *http_status_reason(int status)
 {
 	static const struct {
 		int status;
@@ -260,7 +261,7 @@ static void say_head(struct http_conn *c, const struct http_answer *a, int64_t l
 	(void)evbuffer_add_printf(out,
 				  "HTTP/1.1 %d %s\r\nDate: %s\r\n%s%s%sCache-Control: no-store\r\n"
 				  "X-Content-Type-Options: nosniff\r\n%s",
-				  a->status, reason(a->status), date, a->type ? "Content-Type: " : "",
+				  a->status, http_status_reason(a->status), date, a->type ? "Content-Type: " : "",
 				  a->type ? a->type : "", a->type ? "\r\n" : "", a->headers ? a->headers : "");
 	if (length >= 0)
 		(void)evbuffer_add_printf(out, "Content-Length: %lld\r\n", (long long)length);
