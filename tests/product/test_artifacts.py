@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that come back: patterns, what is never followed or waited for, caps."""
+import ctypes
 import os
+import threading
 import time
 
 import pytest
+
+from harness import wait_for
+from serving import Native, Server, request
 
 MIB = 1 << 20
 
@@ -217,3 +222,131 @@ def test_run_writes_through_no_link(who):
     for force in ((), ("--force",)):
         who.run(script, "--artifact", "**/*.txt", "-o", folder, *force)
         assert (outside / "target").read_text() == "precious" and os.listdir(outside) == ["target"]
+
+
+# ---- delivered by the command line -------------------------------------------------------------------------------
+
+def deliver(who, script, *options, folder=None, pattern="**"):
+    folder = folder or who.folder()
+    p = who.run(script, "-q", "--artifact", pattern, "-o", folder, *options)
+    found = {os.path.relpath(os.path.join(d, n), folder) for d, _, files in os.walk(os.fsencode(folder).decode()) for n in files}
+    return p, folder, found
+
+
+def test_run_delivers_odd_names(who):
+    odd = ["sp ace", "new\nline", "-rf", "\u4e2d\u6587", "$(id)", "\x1b[31m", "n" * 255, "a/b\n/c"]
+    script = f"import os\nos.makedirs('a/b\\n')\nfor n in {odd!r}: open(n, 'w').write(n)\nopen(b'\\xff', 'w').write('x')"
+    p, folder, found = deliver(who, script)
+    assert (p.returncode, p.stderr) == (0, b"") and found == {*odd, "\udcff"}, "bytes as they were"
+    assert all((folder / n).read_text() == n for n in odd)
+
+
+def test_run_delivers_no_traps(who):
+    script = """
+import os, socket
+open('real', 'w').write('r')
+os.symlink('/etc/passwd', 'link'); os.symlink('/', 'root'); os.mkfifo('fifo')
+s = socket.socket(socket.AF_UNIX); s.bind('sock')
+try:
+    open('sparse', 'wb').truncate(1 << 50)
+except OSError:
+    pass
+for i in range(1000):
+    os.mkdir('d'); os.chdir('d')
+open('bottom', 'w').write('b')
+"""
+    start = time.monotonic()
+    p, folder, found = deliver(who, script)
+    assert p.returncode == 0 and time.monotonic() - start < 15
+    assert found == {"real", "sparse"} and (folder / "real").read_text() == "r"
+    assert (folder / "sparse").stat().st_size == 0, "a size that was refused when it was asked for"
+
+
+@pytest.mark.parametrize("there", ["folder", "fifo", "link", "dangling"])
+def test_run_meets_what_is_no_file(who, there):
+    """In the place of a file, and of a folder: a note each, the others are delivered, and nothing is waited for."""
+    folder, outside = who.folder(), who.folder()
+    for name in ("b.txt", "sub"):
+        path = folder / name
+        if there == "folder" and name == "b.txt":
+            path.mkdir()
+        elif there in ("folder", "fifo"):
+            os.mkfifo(path)
+        else:
+            os.symlink(outside / ("nothing" if there == "dangling" else ""), path)
+        os.chown(path, who.uid, who.gid, follow_symlinks=False)
+    script = "import os\nos.mkdir('sub')\nfor n in ('sub/a.txt', 'b.txt', 'c.txt'): open(n, 'w').write('new')"
+    for force in ((), ("--force",)):
+        p = who.run(script, "--artifact", "**", "-o", folder, *force)
+        assert p.returncode == 125 and b"sub/a.txt" in p.stderr and os.listdir(outside) == []
+        assert (folder / "c.txt").read_text() == "new"
+        assert ((folder / "b.txt").is_file() and not (folder / "b.txt").is_symlink()) == (there != "folder" and bool(force))
+
+
+def test_run_keeps_the_script_s_status(who):
+    folder = who.folder()
+    (folder / "a.txt").write_text("precious")
+    p = who.run("open('a.txt', 'w').write('new'); raise SystemExit(7)", "--artifact", "*.txt", "-o", folder)
+    assert p.returncode == 7 and b"is there already" in p.stderr and (folder / "a.txt").read_text() == "precious"
+
+
+def test_run_while_folders_are_replaced(who):
+    """Somebody swaps a folder for a link all the time: nothing ever lands where the link leads"""
+    folder, outside, aside = who.folder(), who.folder(), who.folder()
+    script = "import os\nos.mkdir('sub')\nfor i in range(60): open(f'sub/{i}', 'w').write('new')"
+    link, stop = aside / "link", threading.Event()
+    os.symlink(outside, link)
+    (folder / "sub").mkdir()
+    os.chown(folder / "sub", who.uid, who.gid)
+    swaps = 0
+
+    def swap():
+        nonlocal swaps
+        libc, flags = ctypes.CDLL(None), 2  # RENAME_EXCHANGE
+        while not stop.is_set():
+            assert libc.renameat2(-100, bytes(link), -100, bytes(folder / "sub"), flags) == 0
+            swaps += 1
+    t = threading.Thread(target=swap)
+    t.start()
+    try:
+        for _ in range(4):
+            p = who.run(script, "--artifact", "**", "-o", folder, "--force", timeout=30)
+            assert p.returncode in (0, 125)
+    finally:
+        stop.set()
+        t.join()
+    assert os.listdir(outside) == [] and swaps > 100
+
+
+def test_output_that_is_no_folder(who):
+    file = who.file("x")
+    for path in (file, file / "below", "/proc/nowhere/at/all"):
+        p = who.run("open('a', 'w')", "-o", path)
+        assert p.returncode == 125 and p.stderr.count(b"\n") == 1 and b"--output" in p.stderr
+
+
+# ---- at a server -------------------------------------------------------------------------------------------------
+
+SERVED = {
+    "links": "import os\nopen('real', 'w').write('r'); os.symlink('/etc/passwd', 'l'); os.symlink('/', 'root'); os.mkfifo('f')",
+    "sparse": "open('small', 'w').write('s')\ntry: open('sparse', 'wb').truncate(1 << 50)\nexcept OSError: pass",
+    "deep": "import os\nopen('top', 'w')\nfor i in range(1000): os.mkdir('d'); os.chdir('d')\nopen('bottom', 'w')",
+    "wide": "for i in range(3000): open(f'f{i:04}', 'w').write(str(i))",
+    "odd": "for n in ('new\\nline', '\\x1b[31m', 'n' * 255, '\u4e2d'): open(n, 'w').write(n)\nopen(b'\\xff', 'w').write('x')",
+    "large": "for i in range(6): open(f'f{i}', 'wb').write(b'x' * (7 << 20))",
+    "shut": "import os\nos.mkdir('d'); open('d/x', 'w'); os.chmod('d', 0); open('fine', 'w'); os.chmod('/tmp', 0o111)",
+}
+
+
+def test_a_server_gives_the_same(who):
+    """Warm, through the native socket and through `cloche trigger`: names, contents and notes as without a server"""
+    with Server(who) as server, Native(server.path) as n:
+        wait_for(lambda: not isinstance(n.run(request("pass", mode="warm")), tuple), 20)
+        for name, script in SERVED.items():
+            q = request(script, artifacts=["**"])
+            local = who.take_result(who.trigger_raw(q, "--local"))
+            native = n.run(q)
+            through = who.take_result(who.trigger_raw(q, "--server", server.path))
+            assert native.mode == through.mode == "warm" and native.verdict == local.verdict == ("ok", 0)
+            assert native.artifacts == through.artifacts == local.artifacts, name
+            assert local.artifacts, name
