@@ -107,7 +107,8 @@ static int turn(struct loop *l, struct err *e)
 	bool wants_input = !f->is_done && !f->is_ended && f->at == f->len;
 	struct pollfd p[AT_MAX] = {
 		[AT_SIGNAL] = { .fd = l->d->signals->fd, .events = POLLIN },
-		[AT_RUN] = { .fd = task_fd(l->task), .events = (short)(task_events(l->task) | (f->is_waiting ? POLLOUT : 0)) },
+		[AT_RUN] = { .fd = task_fd(l->task),
+			     .events = (short)(task_events(l->task) | (f->is_waiting ? POLLOUT : 0)) },
 		[AT_INPUT] = { .fd = wants_input ? f->fd : -1, .events = POLLIN },
 		/* no event asked for: only that the reader went away is of interest */
 		[AT_READER] = { .fd = l->is_cancelled ? -1 : STDOUT_FILENO },

@@ -13,8 +13,8 @@
 /* One run from its start to its result, in one poll loop: its input, its output, our signals, our reader. */
 struct drive {
 	struct signals *signals; /* borrowed */
-	int input;               /* borrowed; its bytes are the script's standard input as they come; -1: none but the request's */
-	bool copies_output;      /* the script's output to our 1 and 2, none kept */
+	int input; /* borrowed; its bytes are the script's standard input as they come; -1: none but the request's */
+	bool copies_output;        /* the script's output to our 1 and 2, none kept */
 	struct progress *progress; /* borrowed; NULL: none */
 
 	int lost;       /* filled: errno with which our output failed; 0: it did not */

@@ -75,7 +75,7 @@ int refuse(struct refusal *no, const char *field, const char *given, const char 
 {
 	va_list ap;
 
-	*no = (struct refusal){ .status = CLI_USAGE };
+	*no = (struct refusal) { .status = CLI_USAGE };
 	(void)snprintf(no->why.field, sizeof(no->why.field), "%s", field);
 	if (given)
 		quote(no->why.given, sizeof(no->why.given), given);
@@ -101,7 +101,7 @@ int refuse_as(struct refusal *no, int r, const char *field, const char *given)
 
 int refuse_err(struct refusal *no, int r, const char *field, const struct err *e)
 {
-	*no = (struct refusal){ .status = cli_exit_of(e) };
+	*no = (struct refusal) { .status = cli_exit_of(e) };
 	(void)snprintf(no->why.field, sizeof(no->why.field), "%s", field);
 	(void)snprintf(no->why.message, sizeof(no->why.message), "%.*s", (int)sizeof(no->why.message) - 1, e->msg);
 	make_text(no->why.message, sizeof(no->why.message));
@@ -110,7 +110,7 @@ int refuse_err(struct refusal *no, int r, const char *field, const struct err *e
 
 int refuse_file(struct refusal *no, const char *field, const char *path, int sys)
 {
-	*no = (struct refusal){ .status = CLI_COULD_NOT };
+	*no = (struct refusal) { .status = CLI_COULD_NOT };
 	if (sys == ENOENT || sys == ENOTDIR)
 		no->status = CLI_NOT_FOUND;
 	else if (sys == EACCES || sys == EPERM || sys == EISDIR || sys == ELOOP)
@@ -134,7 +134,7 @@ int refuse_option_file(struct refusal *no, const char *field, const char *path, 
 
 int refuse_memory(struct refusal *no)
 {
-	*no = (struct refusal){ .status = CLI_COULD_NOT };
+	*no = (struct refusal) { .status = CLI_COULD_NOT };
 	(void)snprintf(no->why.field, sizeof(no->why.field), "memory");
 	(void)snprintf(no->why.message, sizeof(no->why.message), "out of memory");
 	return -ENOMEM;

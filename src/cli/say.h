@@ -18,7 +18,8 @@ struct refusal {
 	int status; /* enum cli_exit */
 };
 
-/* say() - "cloche: ..." and a newline on standard error; what a terminal would obey is shown (text_visible()), so it is one line */
+/* say() - "cloche: ..." and a newline on standard error; what a terminal would obey is shown (text_visible()), so it is
+ * one line */
 void say(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
 /* shown() - one line of what is not ours for a person at a terminal: text_visible_in() into @buf.  Return: @buf */
