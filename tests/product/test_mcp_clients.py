@@ -5,10 +5,12 @@ The clients of the Model Context Protocol that others use, none of ours: tests/m
     CLOCHE_MCP_NODE   where they are (default: mcp-clients beside CLOCHE_BIN); filled by `npm ci`, with npm's own cache,
                       whenever the lock is another one
 """
+import http.client
 import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 
 import pytest
@@ -54,6 +56,51 @@ def node(binary):
 def root(callers):
     """The clients are one user's: the tests of every user are in test_mcp.py"""
     return callers.get("root") or callers["user"]
+
+
+class Door:
+    """The HTTP door of a server, on a port of its own; its user's own token"""
+
+    def __init__(self, who):
+        self.server = Server(who)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self.log = open(self.server.folder / "door.log", "w+")
+        self.p = subprocess.Popen([*who.prefix(), who.binary.parent / "cloche-door", "http", "--server", self.server.path,
+                                   "--listen", f"127.0.0.1:{self.port}"], env=who.env(self.server.env), stderr=self.log)
+        token = self.server.folder / "cloche/http-token"
+        assert wait_for(lambda: "event=http_ready" in pathlib.Path(self.log.name).read_text() or self.p.poll() is not None)
+        self.token = token.read_text().strip()
+        self.headers = {"Authorization": f"Bearer {self.token}"}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.p.terminate()
+        code = self.p.wait(15)
+        self.log.close()
+        self.server.stop()
+        assert code == 0, code
+
+    def post(self, body, **headers):
+        """Status, headers and body of one request"""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        c.request("POST", "/mcp", body, {"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+                                         **self.headers, **headers})
+        answer = c.getresponse()
+        text = answer.read()
+        c.close()
+        return answer.status, answer.headers, text
+
+
+@pytest.fixture(scope="session")
+def door(callers):
+    with Door(callers["user"]) as d:
+        yield d
 
 
 CALLS = [
@@ -135,3 +182,21 @@ def test_inspector_on_stdio(node, root, era):
     result = inspector(node, *call, json.dumps({"script_content": "print(6 * 7)"}))
     assert result["structuredContent"]["stdout"] == "42\n" and result["isError"] is False
     inspector(node, *call, json.dumps({"script_content": "while True: pass", "timeout": 0.2}), expect=5)
+
+
+@pytest.mark.parametrize("sdk, mode, era", CLIENTS, ids=NAMES)
+def test_sdk_over_http(node, door, residue_of_root, sdk, mode, era):
+    seen = exercise(node, sdk=sdk, mode=mode, url=door.url, headers=door.headers, mark=residue_of_root.mark)
+    check_seen(seen, era)
+    assert wait_for(lambda: door.server.counts()["running"] == 0), "what was given up runs on"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern", "auto"])
+def test_inspector_over_http(node, door, era):
+    server = ["--transport", "http", "--server-url", door.url, "--header", f"Authorization: {door.headers['Authorization']}",
+              "--protocol-era", era]
+    listed = inspector(node, *server, "--method", "tools/list", "--strict")
+    assert [t["name"] for t in listed["tools"]] == ["run_python"]
+    result = inspector(node, *server, "--method", "tools/call", "--tool-name", "run_python", "--tool-args-json",
+                       json.dumps({"script_content": "print(6 * 7)"}))
+    assert result["structuredContent"]["stdout"] == "42\n" and result["isError"] is False
