@@ -19,6 +19,9 @@ _cloche_options()
 	env) echo "--local --server --json --help" ;;
 	bench) echo "--json --help" ;;
 	mcp) echo "--local --server --help" ;;
+	history)
+		echo "--status --since --name --tenant --limit --follow --json --script --stdout --stderr --db --help"
+		;;
 	esac
 }
 
@@ -55,7 +58,7 @@ _cloche()
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		_cloche_words "run trigger batch doctor config serve env bench mcp --help --version" "$cur"
+		_cloche_words "run trigger batch doctor config serve env bench mcp history --help --version" "$cur"
 		return
 	fi
 	[[ $command == run ]] && _cloche_has_script && return
@@ -68,6 +71,10 @@ _cloche()
 	--network) _cloche_words "loopback none" "$cur" ;;
 	-o | --output) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
 	config) _cloche_words "check" "$cur" ;;
+	--status)
+		_cloche_words "ok error signaled timeout cpu_limit memory_limit output_limit cancelled rejected internal_error" "$cur"
+		;;
+	history) _cloche_words "show" "$cur" ;;
 	esac
 }
 

@@ -25,3 +25,4 @@ int cmd_env(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_mcp(int argc, char **argv);
+int cmd_history(int argc, char **argv);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ON_EVERY (ON_RUN | ON_TRIGGER | ON_BATCH | ON_DOCTOR | ON_CONFIG | ON_SERVE | ON_ENV | ON_BENCH | ON_MCP)
+#define ON_EVERY (ON_RUN | ON_TRIGGER | ON_BATCH | ON_DOCTOR | ON_CONFIG | ON_SERVE | ON_ENV | ON_BENCH | ON_MCP | ON_HISTORY)
 #define ON_JOBS  (ON_RUN | ON_TRIGGER | ON_BATCH)
 
 struct option_spec {
@@ -51,6 +51,17 @@ static const struct option_spec specs[] = {
 	{ OPT_ALLOW_MISSING, 0, "--allow-missing", "LIST", ON_JOBS | ON_DOCTOR, "protections that may be missing" },
 	{ OPT_SCREEN_REPORT, 0, "--screen-report", "LIST", ON_JOBS, "warn when the script uses ctypes,os.system,..." },
 	{ OPT_SCREEN_REJECT, 0, "--screen-reject", "LIST", ON_JOBS, "do not run a script that uses ..." },
+	{ OPT_STATUS, 0, "--status", "STATUS", ON_HISTORY, "only these: ok, error, timeout, ..." },
+	{ OPT_SINCE, 0, "--since", "WHEN", ON_HISTORY, "2h, 7d (ago), or 2026-01-31T12:34:56Z" },
+	{ OPT_NAME, 0, "--name", "GLOB", ON_HISTORY, "only scripts whose name fits: 'report*'" },
+	{ OPT_TENANT, 0, "--tenant", "NAME", ON_HISTORY, "only this tenant's: uid-1000, ..." },
+	{ OPT_LIMIT, 0, "--limit", "N", ON_HISTORY, "so many, the newest (default 50, with --follow 10)" },
+	{ OPT_FOLLOW, 0, "--follow", NULL, ON_HISTORY, "go on with what is written meanwhile" },
+	{ OPT_JSON, 0, "--json", NULL, ON_HISTORY, "one JSON object a line" },
+	{ OPT_SCRIPT, 0, "--script", NULL, ON_HISTORY, "show ID: the script alone" },
+	{ OPT_STDOUT, 0, "--stdout", NULL, ON_HISTORY, "show ID: what it wrote to standard output alone" },
+	{ OPT_STDERR, 0, "--stderr", NULL, ON_HISTORY, "show ID: what it wrote to standard error alone" },
+	{ OPT_DB, 0, "--db", "PATH", ON_HISTORY, "the database, not the configured one" },
 	{ OPT_PROGRESS, 0, "--progress", NULL, ON_RUN, "on a terminal, a line about time and output meanwhile" },
 	{ OPT_QUIET, 'q', "--quiet", NULL, ON_RUN | ON_BATCH, "no words of ours about how it ended" },
 	{ OPT_VERBOSE, 'v', "--verbose", NULL, ON_RUN, "a line about time and memory at the end" },

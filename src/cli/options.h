@@ -21,6 +21,7 @@ enum option_command {
 	ON_ENV = 1 << 6,
 	ON_BENCH = 1 << 7,
 	ON_MCP = 1 << 8,
+	ON_HISTORY = 1 << 10,
 };
 
 enum option_id {
@@ -52,6 +53,16 @@ enum option_id {
 	OPT_ALLOW_MISSING,
 	OPT_SCREEN_REPORT,
 	OPT_SCREEN_REJECT,
+	OPT_STATUS,
+	OPT_SINCE,
+	OPT_NAME,
+	OPT_TENANT,
+	OPT_LIMIT,
+	OPT_FOLLOW,
+	OPT_SCRIPT,
+	OPT_STDOUT,
+	OPT_STDERR,
+	OPT_DB,
 	OPT_PROGRESS,
 	OPT_QUIET,
 	OPT_VERBOSE,

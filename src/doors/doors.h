@@ -4,7 +4,9 @@
 /* The doors: each is one subcommand of cloche-door.  argv[0] is its name; Return: the exit status. */
 int door_http(int argc, char **argv);
 int door_mcp(int argc, char **argv);
+int door_history(int argc, char **argv);
 
 #define DOOR_OK        0
 #define DOOR_USAGE     2
 #define DOOR_COULD_NOT 125
+#define DOOR_NOT_FOUND 127

@@ -9,6 +9,7 @@
  *	runner.c   runs at cloched, on an event loop
  *	http.c     http: the HTTP server
  *	mcp.c      mcp: the Model Context Protocol
+ *	history_cmd.c  history: what ran, from the file that cloched has written
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -24,6 +25,7 @@ static const struct door {
 } doors[] = {
 	{ "http", door_http },
 	{ "mcp", door_mcp },
+	{ "history", door_history },
 };
 
 int main(int argc, char **argv)

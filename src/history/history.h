@@ -130,7 +130,7 @@ struct history_filter {
 	const char *name;   /* glob for script_name: *, ?, []; NULL: any */
 	const char *tenant; /* NULL: of all */
 	int64_t since_us;   /* arrived then or later, microseconds since 1970; 0: ever */
-	unsigned limit;     /* at most HISTORY_LIMIT_MAX; 0: HISTORY_LIMIT_DEFAULT */
+	unsigned limit;     /* 0: HISTORY_LIMIT_DEFAULT; of history_list(): at most HISTORY_LIMIT_MAX */
 	const char *cursor; /* "next" of the list before; NULL: the newest ones */
 };
 
@@ -192,6 +192,10 @@ typedef int (*history_row_fn)(void *userdata, const struct history_row *row);
  */
 int history_each(struct history_reader *r, const struct history_filter *f, int64_t *after, history_row_fn fn,
 		 void *userdata, struct err *e) MUST_CHECK;
+
+/* history_cursor() - what goes on behind @row, for filter.cursor */
+#define HISTORY_CURSOR 64
+const char *history_cursor(const struct history_row *row, char buf[HISTORY_CURSOR]);
 
 /* history_last() - the number of the newest row, 0: none.  Return: 0 or -errno with @e set */
 int history_last(struct history_reader *r, int64_t *ret, struct err *e) MUST_CHECK;

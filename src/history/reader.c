@@ -45,6 +45,12 @@ static void on_glob(sqlite3_context *c, int n, sqlite3_value **v)
 	sqlite3_result_int(c, pattern && text && glob_fits(pattern, text));
 }
 
+static int none(const struct history_reader *r, struct err *e)
+{
+	(void)err_set(e, ERR_NOT_FOUND, 0, "no history yet: %s", r->path);
+	return -ENOENT;
+}
+
 /* Return: 0 or -errno with @e set */
 static int open_database(struct history_reader *r, struct err *e)
 {
@@ -53,7 +59,7 @@ static int open_database(struct history_reader *r, struct err *e)
 	int version = 0;
 
 	if (access(r->path, R_OK) < 0 && errno == ENOENT)
-		return err_set(e, ERR_NOT_FOUND, ENOENT, "no history yet: %s", r->path);
+		return none(r, e);
 	if (access(r->path, R_OK) < 0)
 		return err_set(e, ERR_ACCESS, errno, "%s", r->path);
 	if (sqlite3_open_v2(r->path, &r->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
@@ -62,7 +68,7 @@ static int open_database(struct history_reader *r, struct err *e)
 	if (store_check(r->db, r->path, &version, e) != STORE_DONE)
 		return -EIO;
 	if (version == 0)
-		return err_set(e, ERR_NOT_FOUND, ENOENT, "no history yet: %s", r->path);
+		return none(r, e);
 	if (sqlite3_exec(r->db, settings, NULL, NULL, NULL) != SQLITE_OK ||
 	    sqlite3_create_function(r->db, "name_fits", 2, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, on_glob, NULL,
 				    NULL) != SQLITE_OK)
@@ -163,10 +169,6 @@ static int check_filter(const struct history_filter *f, struct err *e)
 {
 	struct buf names;
 
-	if (f->limit > HISTORY_LIMIT_MAX) {
-		(void)err_set(e, ERR_INVALID, 0, "limit: at least 1, at most %d", HISTORY_LIMIT_MAX);
-		return -EINVAL;
-	}
 	if (f->name && (!*f->name || strlen(f->name) > NAME_MAX_BYTES || !utf8_valid(f->name, strlen(f->name)))) {
 		(void)err_set(e, ERR_INVALID, 0, "name: a pattern of 1 to %d bytes of UTF-8", NAME_MAX_BYTES);
 		return -EINVAL;
@@ -182,7 +184,7 @@ static int check_filter(const struct history_filter *f, struct err *e)
 		if (buf_printf(&names, "%s%s", i ? ", " : "", status_name((enum status)i)) < 0)
 			break;
 	}
-	(void)err_set(e, ERR_INVALID, 0, "status: one of %s", names.data ? names.data : "a result's");
+	(void)err_set(e, ERR_INVALID, 0, "status: it is one of %s", names.data ? names.data : "a result's");
 	buf_done(&names);
 	return -EINVAL;
 }
@@ -256,13 +258,18 @@ int history_each(struct history_reader *r, const struct history_filter *f, int64
 	return walk(r, f, after, f->limit ? f->limit : HISTORY_LIMIT_DEFAULT, fn, userdata, e);
 }
 
+const char *history_cursor(const struct history_row *row, char buf[HISTORY_CURSOR])
+{
+	(void)snprintf(buf, HISTORY_CURSOR, "%" PRIx64 "-%.*s", (uint64_t)row->time_us, RUN_ID_LEN, row->run_id);
+	return buf;
+}
+
 /* A list while it grows. */
 struct list {
 	struct buf b;
 	unsigned n;
 	unsigned limit;
-	int64_t time_us; /* of the last one in it */
-	char run_id[RUN_ID_LEN + 1];
+	char cursor[HISTORY_CURSOR]; /* behind the last one in it */
 	bool has_more;
 };
 
@@ -281,8 +288,7 @@ static int on_row(void *userdata, const struct history_row *row)
 	if (r == 0)
 		r = buf_add(&l->b, "}", 1);
 	l->n++;
-	l->time_us = row->time_us;
-	(void)snprintf(l->run_id, sizeof(l->run_id), "%.*s", RUN_ID_LEN, row->run_id);
+	(void)history_cursor(row, l->cursor);
 	return r;
 }
 
@@ -291,12 +297,16 @@ int history_list(struct history_reader *r, const struct history_filter *f, char 
 	struct list l = { .limit = f->limit ? f->limit : HISTORY_LIMIT_DEFAULT };
 	int k;
 
+	if (l.limit > HISTORY_LIMIT_MAX) {
+		(void)err_set(e, ERR_INVALID, 0, "limit: at least 1, at most %d", HISTORY_LIMIT_MAX);
+		return -EINVAL;
+	}
 	buf_init(&l.b, SIZE_MAX / 2);
 	k = buf_add(&l.b, "{\"runs\": [", 10);
 	if (k == 0)
 		k = walk(r, f, NULL, l.limit + 1, on_row, &l, e);
 	if (k == 0 && l.has_more)
-		k = buf_printf(&l.b, "], \"next\": \"%" PRIx64 "-%s\"}", (uint64_t)l.time_us, l.run_id);
+		k = buf_printf(&l.b, "], \"next\": \"%s\"}", l.cursor);
 	else if (k == 0)
 		k = buf_printf(&l.b, "], \"next\": null}");
 	if (k == -ENOMEM)
@@ -363,9 +373,11 @@ int history_show(struct history_reader *r, const char *run_id, const char *tenan
 	if (step == SQLITE_ROW)
 		k = write_one(q, ret);
 	else if (step == SQLITE_DONE)
-		k = err_set(e, ERR_NOT_FOUND, ENOENT, "run_id: no such run in the history: %s", run_id);
+		k = -ENOENT;
 	else
 		k = fail(r, e);
+	if (k == -ENOENT)
+		(void)err_set(e, ERR_NOT_FOUND, 0, "run_id: no such run in the history: %s", run_id);
 	if (k == -ENOMEM)
 		(void)err_set(e, ERR_HOST, ENOMEM, "history");
 	if (k == 0 && sqlite3_step(q) == SQLITE_ROW) {

@@ -262,7 +262,7 @@ static void test_cursor(void **state)
 	assert_memory_equal(e.msg, "cursor: ", 8);
 	f = (struct history_filter) { .status = "fine" };
 	assert_int_equal(history_list(r, &f, &(char *) { NULL }, &e), -EINVAL);
-	assert_memory_equal(e.msg, "status: one of ok, error, ", 26);
+	assert_memory_equal(e.msg, "status: it is one of ok, error, ", 32);
 	f = (struct history_filter) { .limit = HISTORY_LIMIT_MAX + 1 };
 	assert_int_equal(history_list(r, &f, &(char *) { NULL }, &e), -EINVAL);
 	history_reader_close(r);
