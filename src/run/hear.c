@@ -50,7 +50,7 @@ static void child_ended(struct work *w)
 		struct err e = { 0 };
 
 		(void)err_set(&e, ERR_BUG, 0, "a process that ended can't be reaped");
-		work_fail(w, &e);
+		work_fail(w, &e); /* it is tried again, see on_ending_late() */
 		return;
 	}
 	while (w->state == WORK_SCREENING && w->helper.fd >= 0 && helper_said(w)) /* its last words */

@@ -21,6 +21,7 @@ enum { HEAR, END, NEXT_HEAR, NEXT_END };
 #define CALM_NS    (10 * NS_PER_SEC) /* without a miss for this long: one fewer is kept */
 #define PARKED_ROOM 8             /* so many are never parked, but left to jobs that fit no parked one */
 #define SETTLE_MS   100
+#define START_NS    (60 * NS_PER_SEC) /* a zygote that is not ready by then never will be */
 #define LOW_MEMORY 16                /* a sixteenth of the host's memory: less is left, nothing more is kept than that */
 
 struct pool *pool_of(struct supervise *s, unsigned env)
@@ -79,24 +80,6 @@ static void begin(struct pool *p)
 	back_off(p);
 }
 
-/* Known children are reaped by their works; a zygote that died may have left others. */
-static bool is_known(pid_t pid, void *arg)
-{
-	const struct supervise *s = arg;
-
-	for (unsigned i = 0; i < s->n_slots; i++) {
-		const struct work *w = s->works[i];
-
-		if (w && (w->child.pid == pid || w->box.init == pid))
-			return true;
-	}
-	for (unsigned i = 0; i < s->n_pools; i++) {
-		if (s->pools[i].zygote.pid == pid || s->pools[i].next.pid == pid)
-			return true;
-	}
-	return false;
-}
-
 /* No answer comes any more: those that wait for one hear so. */
 static void give_up(struct pool *p)
 {
@@ -108,15 +91,15 @@ static void give_up(struct pool *p)
 			work_finish(w);
 		}
 	}
-	zygote_reap_strays(is_known, p->s);
+	supervise_reap_strays(p->s);
 }
 
-void pool_lost(struct pool *p)
+void pool_lost(struct pool *p, const char *what)
 {
 	char words[160];
 
 	zygote_last_words(&p->zygote, words, sizeof(words));
-	(void)snprintf(p->why, sizeof(p->why), "its zygote ended%s%.150s", words[0] ? ": " : "", words);
+	(void)snprintf(p->why, sizeof(p->why), "%s%s%.150s", what, words[0] ? ": " : "", words);
 	unwatch(p, false);
 	zygote_stop(&p->zygote);
 	back_off(p);
@@ -136,14 +119,16 @@ static void next_lost(struct pool *p)
 
 static void forked(struct pool *p, const struct zygote_news *news)
 {
-	struct work *w = news->tag < SANDBOX_SLOTS ? p->s->works[news->tag] : NULL;
+	struct work *w = p->s->works[news->tag % SANDBOX_SLOTS];
 
+	if (w && w->tag != news->tag)
+		w = NULL; /* the one that asked is gone, and another has its slot */
 	/* one that is ending meanwhile: its init waits until this child is reaped, and that takes a parent that watches it */
 	if (w && w->pool == p && (w->state == WORK_FORKING || w->state == WORK_ENDING) && w->child.pid == 0 && !w->is_done) {
 		work_forked(w, news);
 		work_finish(w);
 	} else if (news->pid > 0) {
-		zygote_reap_strays(is_known, p->s); /* its work is gone, and its sandbox with it */
+		supervise_reap_strays(p->s); /* its work is gone, and its sandbox with it */
 	}
 }
 
@@ -188,7 +173,7 @@ static void take_over(struct pool *p)
 	p->n_deaths = 0;
 	p->why[0] = '\0';
 	if (watch(p, false) < 0)
-		pool_lost(p);
+		pool_lost(p, "its zygote can't be watched");
 }
 
 void pool_event(struct supervise *s, struct watch *w, uint32_t events)
@@ -209,7 +194,7 @@ void pool_event(struct supervise *s, struct watch *w, uint32_t events)
 		if (said == ZYGOTE_SAID_END && is_next)
 			next_lost(p);
 		else if (said == ZYGOTE_SAID_END)
-			pool_lost(p);
+			pool_lost(p, "its zygote ended");
 		else if (said == ZYGOTE_SAID_READY && is_next)
 			take_over(p);
 		else if (said == ZYGOTE_SAID_FORKED && !is_next)
@@ -334,30 +319,18 @@ static void renew(struct pool *p)
 	begin(p); /* it takes over when it is ready */
 }
 
-/* Children of zygotes that died before they could tell of them, and that were still alive then. */
-static void reap_strays(struct supervise *s)
-{
-	for (unsigned i = 0; i < s->n_slots; i++) {
-		const struct work *w = s->works[i];
-
-		if (w && w->state == WORK_ENDING && !w->is_done && w->child.pid == 0) {
-			zygote_reap_strays(is_known, s);
-			return;
-		}
-	}
-}
-
 void pool_tick(struct supervise *s)
 {
 	bool is_low = is_memory_low(s);
 	uint64_t now = clock_now_ns();
 
-	reap_strays(s);
 	for (unsigned i = 0; i < s->n_pools; i++) {
 		struct pool *p = &s->pools[i];
 		unsigned busy;
 
-		if (p->next.pid == 0 && p->zygote.pid == 0 && now >= p->retry_ns)
+		if (p->next.pid > 0 && now > p->next.started_ns + START_NS)
+			next_lost(p); /* a module that it imports never comes back */
+		else if (p->next.pid == 0 && p->zygote.pid == 0 && now >= p->retry_ns)
 			begin(p);
 		else if (p->next.pid == 0 && pool_is_ready(p) && now >= p->retry_ns)
 			renew(p);

@@ -54,7 +54,7 @@ void pool_refill(struct supervise *s);
 /* pool_state() - for whoever asks.  Return: how many of @ret were filled */
 size_t pool_state(const struct supervise *s, struct run_pool_state *ret, size_t max);
 
-/* pool_lost() - a work's fork can't come any more: its zygote is of no use */
-void pool_lost(struct pool *p);
+/* pool_lost() - its zygote is of no use any more: another is started, and whoever waits for a fork hears that there is none */
+void pool_lost(struct pool *p, const char *what);
 
 void pool_end(struct supervise *s);

@@ -23,10 +23,10 @@
 #include "run/pool.h"
 #include "run/work.h"
 
-#define BUILD_NS   (10 * NS_PER_SEC) /* a sandbox that is not built by then never will be */
 #define SCREEN_NS  (2 * NS_PER_SEC)
 #define SWEEP_NS   (2 * NS_PER_SEC)
 #define COLLECT_NS (10 * NS_PER_SEC)
+#define STRAY_NS   (100 * NS_PER_MS)
 
 /* Enter a state; it has @ns to get on. */
 static void enter(struct work *w, enum work_state state, uint64_t ns)
@@ -50,7 +50,7 @@ static void end(struct work *w)
 {
 	if (w->has_box)
 		sandbox_kill(&w->box);
-	enter(w, WORK_ENDING, 0);
+	enter(w, WORK_ENDING, STRAY_NS);
 }
 
 void work_fail(struct work *w, const struct err *e)
@@ -173,11 +173,10 @@ static void on_not_forked(struct work *w)
 static void start_fork(struct work *w)
 {
 	struct err e = { 0 };
-	uint32_t tag = w->box.slot;
 	int r = -EPIPE;
 
 	if (pool_is_ready(w->pool))
-		r = zygote_ask(&w->s->outside, &w->pool->zygote, &w->box, tag, true, w->pipes, &w->child, &e);
+		r = zygote_ask(&w->s->outside, &w->pool->zygote, &w->box, w->tag, true, w->pipes, &w->child, &e);
 	if (r == 0)
 		r = watch_set(w->s, &w->watch[WATCH_STATUS], w->child.status, EPOLLIN);
 	w->state = WORK_FORKING;
@@ -269,6 +268,15 @@ static void on_build_late(struct work *w)
 
 	(void)err_set(&e, ERR_HOST, ETIMEDOUT, "build the sandbox");
 	work_fail(w, &e);
+}
+
+/* A zygote that does not answer is as good as dead: another is started, and whoever waits for this one goes cold. */
+static void on_fork_late(struct work *w)
+{
+	if (w->child.pid == 0 && pool_is_ready(w->pool))
+		pool_lost(w->pool, "its zygote does not answer");
+	else
+		on_build_late(w);
 }
 
 static void on_broken(struct work *w)
@@ -410,6 +418,20 @@ static void on_collect_late(struct work *w)
 	end(w);
 }
 
+/*
+ * An init ends only when all in its sandbox are reaped, and some may be our children without our knowing: those of a zygote
+ * that died before it could tell.  And a child may be there that could not be watched.
+ */
+static void on_ending_late(struct work *w)
+{
+	if (w->box.init == 0 && w->child.pidfd < 0)
+		return;
+	if (w->child.pidfd >= 0)
+		(void)!watch_set(w->s, &w->watch[WATCH_MAIN], w->child.pidfd, EPOLLIN);
+	supervise_reap_strays(w->s);
+	enter(w, WORK_ENDING, STRAY_NS);
+}
+
 static void on_nothing(struct work *w)
 {
 	(void)w;
@@ -441,7 +463,7 @@ static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 		[EVENT_BROKEN] = on_broken,
 		[EVENT_INIT_ENDED] = on_broken,
 		[EVENT_CHILD_ENDED] = on_no_fork,
-		[EVENT_DEADLINE] = on_build_late,
+		[EVENT_DEADLINE] = on_fork_late,
 		[EVENT_DRAINED] = on_nothing,
 		[EVENT_CANCEL] = end_cancelled,
 	},
@@ -513,7 +535,7 @@ static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 		[EVENT_BROKEN] = on_nothing,
 		[EVENT_EXECUTED] = on_nothing,
 		[EVENT_CHILD_ENDED] = on_nothing,
-		[EVENT_DEADLINE] = on_nothing,
+		[EVENT_DEADLINE] = on_ending_late,
 		[EVENT_OUTPUT] = on_nothing,
 		[EVENT_SWEPT] = on_nothing,
 		[EVENT_INIT_ENDED] = on_nothing,

@@ -24,6 +24,7 @@ struct supervise {
 	unsigned n_works;
 	unsigned max_works; /* as many as there are descriptors for; 0: not known yet */
 	unsigned n_slots;   /* none is in use from here on */
+	uint32_t n_tags;    /* works so far */
 	bool has_done;      /* a work has been answered */
 	struct watch *clock; /* owned; one timer for all works; NULL: not needed yet */
 	uint64_t clock_ns;  /* what it is set to; 0: it is not */
@@ -78,6 +79,9 @@ void supervise_park(struct supervise *s, struct pool *p);
 
 /* supervise_event() - one epoll event of a run */
 void supervise_event(struct supervise *s, struct watch *w, uint32_t events);
+
+/* supervise_reap_strays() - reap ended children that nobody knows */
+void supervise_reap_strays(struct supervise *s);
 
 /* supervise_reap() - free the runs that were answered; between two rounds of events */
 void supervise_reap(struct supervise *s);

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "run/look.h"
 #include "run/pool.h"
@@ -243,6 +244,9 @@ static int work_start(struct work *w, unsigned slot, struct err *e)
 	s->n_works++;
 	if (s->n_slots <= slot)
 		s->n_slots = slot + 1;
+	w->tag = s->n_tags++ * SANDBOX_SLOTS + slot;
+	w->deadline_ns = clock_now_ns() + BUILD_NS;
+	due_by(s, w->deadline_ns);
 	return 0;
 }
 
@@ -345,6 +349,29 @@ void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size
 	}
 	for (size_t i = 0; i < n_fds; i++)
 		fd_close(&fds[i]);
+}
+
+/* Known children are reaped by their works; a zygote that died may have left others. */
+static bool is_known(pid_t pid, void *arg)
+{
+	const struct supervise *s = arg;
+
+	for (unsigned i = 0; i < s->n_slots; i++) {
+		const struct work *w = s->works[i];
+
+		if (w && (w->child.pid == pid || w->box.init == pid))
+			return true;
+	}
+	for (unsigned i = 0; i < s->n_pools; i++) {
+		if (s->pools[i].zygote.pid == pid || s->pools[i].next.pid == pid)
+			return true;
+	}
+	return false;
+}
+
+void supervise_reap_strays(struct supervise *s)
+{
+	zygote_reap_strays(is_known, s);
 }
 
 bool work_has_job(const struct work *w)

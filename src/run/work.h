@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/clock.h"
 #include "run/supervise.h"
 
 /* One run, inside the supervisor: shared by work.c (birth and end), hear.c (what is heard), supervise.c (decisions), look.c (limits) and
@@ -51,6 +52,7 @@ struct pump {
 };
 
 #define FINDINGS_MAX 8192
+#define BUILD_NS (10 * NS_PER_SEC) /* a sandbox that is not built by then never will be */
 
 struct work {
 	struct supervise *s;
@@ -59,6 +61,7 @@ struct work {
 	bool is_probe;
 	bool has_job;
 	struct pool *pool;  /* borrowed; NULL: cold */
+	uint32_t tag;       /* what a zygote's answer names: the slot, and whose turn in it */
 	bool is_parked;     /* the zygote's child has said so */
 	bool is_buffered;   /* for zygote_go() */
 	struct sandbox box;

@@ -92,6 +92,13 @@ def attack(P):
     finally:
         os.kill(pid, 9)
 """, DENIED, "root"),
+    Case("child-of-the-supervisor", """
+def attack(P):
+    pid = SC("clone", 0x8000 | 17, 0, 0, 0, 0)  # CLONE_PARENT: a sibling, which we could not reap
+    if pid == 0:
+        os._exit(0)
+    return pid > 0
+""", ("EPERM",), "user"),
     Case("negative-nice", """
 def attack(P):
     SC("setpriority", 0, 0, -10 & 0xffffffff)

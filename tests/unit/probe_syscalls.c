@@ -49,6 +49,7 @@ const struct probe_syscall probe_syscalls[] = {
 	{ "ioctl FS_IOC_SETFLAGS", SYS_ioctl, { 0, 0x40086602 }, ENOTTY },
 	{ "ioctl SIOCSIFFLAGS", SYS_ioctl, { 0, 0x8914 }, ENOTTY },
 	{ "clone NEWUSER", SYS_clone, { CLONE_NEWUSER | SIGCHLD }, EPERM },
+	{ "clone PARENT", SYS_clone, { CLONE_PARENT | SIGCHLD }, EPERM },
 	{ "clone NEWNET|hi", SYS_clone, { CLONE_NEWNET | SIGCHLD | HIGH }, EPERM },
 	{ "clone3", SYS_clone3, { 1, 88 }, ENOSYS },
 	{ "unshare 0", SYS_unshare, { 0 }, EPERM },
