@@ -76,6 +76,7 @@ static void print_server(const struct conf_server *v)
 	(void)printf("queue_max = %u\ngrace = %s\n", v->queue_max, scaled_text(v->grace_ns, NS_PER_SEC, number, sizeof(number)));
 	(void)printf("share_zygotes = %s\ntenant_idle = %s\n", v->share_zygotes ? "yes" : "no",
 		     scaled_text(v->tenant_idle_ns, NS_PER_SEC, number, sizeof(number)));
+	(void)printf("log = %s\n", v->logs_json ? "json" : "text");
 	if (v->group)
 		(void)printf("group = %s\n", v->group);
 }

@@ -17,7 +17,8 @@
  *	[screen]                      report = ctypes, os.system   reject = ...
  *	[protect]                     require = cgroup, landlock   allow_missing = ...
  *	[server]                      max_running = 4, queue_max = 128, grace = 10, group = NAME, pool_min = 2,
- *	                              pool_max = 16, zygote_max_runs = 1000, share_zygotes = no, tenant_idle = 60
+ *	                              pool_max = 16, zygote_max_runs = 1000, share_zygotes = no, tenant_idle = 60,
+ *	                              log = text|json
  *	[http]                        socket = /path, listen = 127.0.0.1:7411, behind_tls_proxy = no, patience = 10,
  *	                              allowed_hosts = run.example.org, allowed_origins = https://run.example.org
  *	[history]                     enabled = yes, path = /path, max_age = 30d, max_rows = 100000, max_bytes = 256m,
@@ -49,6 +50,7 @@ struct conf_server {
 	uint32_t zygote_max_runs; /* until another interpreter takes its place */
 	bool share_zygotes;       /* among tenants */
 	uint64_t tenant_idle_ns;  /* what is kept ready for a tenant goes after so long without a run */
+	bool logs_json;       /* lines of the log are JSON objects */
 	char *group;          /* owned; who besides root may use root's socket; NULL: nobody */
 };
 

@@ -360,7 +360,7 @@ static const struct {
 static int apply_server(struct conf_server *v, const struct conf_setting *s, struct conf_fault *f)
 {
 	static const char *const known[] = { "max_running",	"queue_max",	 "grace",	"group", "pool_min", "pool_max",
-					     "zygote_max_runs", "share_zygotes", "tenant_idle" };
+					     "zygote_max_runs", "share_zygotes", "tenant_idle", "log" };
 	uint64_t number = 0;
 
 	if (strcmp(s->key, "grace") == 0)
@@ -369,6 +369,12 @@ static int apply_server(struct conf_server *v, const struct conf_setting *s, str
 		return put_time(&v->tenant_idle_ns, s, f);
 	if (strcmp(s->key, "share_zygotes") == 0)
 		return parse_bool(s->value, &v->share_zygotes) < 0 ? not_allowed(s, f, "yes or no") : 0;
+	if (strcmp(s->key, "log") == 0) {
+		if (strcmp(s->value, "text") != 0 && strcmp(s->value, "json") != 0)
+			return not_allowed(s, f, "text or json");
+		v->logs_json = s->value[0] == 'j';
+		return 0;
+	}
 	if (strcmp(s->key, "group") == 0)
 		return put_group(&v->group, s, f);
 	for (size_t i = 0; i < ARRAY_LEN(server_numbers); i++) {

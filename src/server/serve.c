@@ -282,6 +282,8 @@ static int start(struct server *s, const char *path, struct err *e)
 	if (r == 0 && source_set(s, &s->listen_source, s->listener.fd, EPOLLIN) < 0)
 		r = err_set(e, ERR_HOST, errno, "epoll");
 	if (r == 0)
+		log_json(s->shared->settings.conf.server.logs_json);
+	if (r == 0)
 		record_start(s);
 	return r;
 }
