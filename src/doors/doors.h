@@ -4,6 +4,7 @@
 /* The doors: each is one subcommand of cloche-door.  argv[0] is its name; Return: the exit status. */
 int door_http(int argc, char **argv);
 int door_mcp(int argc, char **argv);
+int door_token(int argc, char **argv);
 int door_history(int argc, char **argv);
 
 #define DOOR_OK        0

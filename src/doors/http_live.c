@@ -15,6 +15,7 @@
 #include "history/history.h"
 #include "job/json.h"
 
+#define RUN_ID_LEN      32
 #define ENDED_MAX       1000
 #define ENDED_BYTES_MAX ((size_t)64 << 20)
 #define ENDED_AGE_US    (INT64_C(3600) * 1000000)
@@ -104,10 +105,12 @@ static struct live *find(struct live *list, const char *run_id, const struct htt
 	return NULL;
 }
 
-/* The last part of the path. */
+/* The last part of the path; what is no id is nobody's. */
 static const char *id_of(struct http_conn *c)
 {
-	return strrchr(http_conn_head(c)->path, '/') + 1;
+	const char *id = strrchr(http_conn_head(c)->path, '/') + 1;
+
+	return strlen(id) == RUN_ID_LEN && strspn(id, "0123456789abcdef") == RUN_ID_LEN ? id : "-";
 }
 
 static void reply_json(struct http_conn *c, int status, char *text)
@@ -156,15 +159,6 @@ static void drop_reader(struct door *d, const struct err *e)
 	d->history = NULL;
 }
 
-/* As the history calls a tenant: "uid:1000" is who uid-1000 is here. */
-static const char *history_tenant(const struct http_caller *who, char buf[TENANT_SIZE])
-{
-	memcpy(buf, who->tenant, TENANT_SIZE);
-	if (strncmp(buf, "uid-", 4) == 0)
-		buf[3] = ':';
-	return buf;
-}
-
 /* {"state": "running", "run_id": ..., ...} and a member more, which is JSON or NULL. */
 static void reply_state(struct http_conn *c, int status, const struct live *l, const char *state)
 {
@@ -205,7 +199,6 @@ void runs_get(struct door *d, struct http_conn *c)
 	const struct http_caller *who = http_conn_caller(c);
 	const struct live *l = find(d->live, id_of(c), who);
 	struct err e = { .kind = ERR_NONE };
-	char tenant[TENANT_SIZE];
 	char *text = NULL;
 
 	forget_ended(d);
@@ -220,7 +213,7 @@ void runs_get(struct door *d, struct http_conn *c)
 	}
 	if (!reader(d)) {
 		not_found(c);
-	} else if (history_show(d->history, id_of(c), history_tenant(who, tenant), &text, &e) < 0) {
+	} else if (history_show(d->history, id_of(c), who->tenant, &text, &e) < 0) {
 		drop_reader(d, &e);
 		not_found(c);
 	} else {
@@ -233,7 +226,6 @@ void runs_delete(struct door *d, struct http_conn *c)
 	const struct http_caller *who = http_conn_caller(c);
 	struct live *l = find(d->live, id_of(c), who);
 	struct err e = { .kind = ERR_NONE };
-	char tenant[TENANT_SIZE];
 	auto_free char *text = NULL;
 
 	if (l) {
@@ -244,7 +236,7 @@ void runs_delete(struct door *d, struct http_conn *c)
 		return;
 	}
 	if (!find(d->ended, id_of(c), who) &&
-	    (!reader(d) || history_show(d->history, id_of(c), history_tenant(who, tenant), &text, &e) < 0)) {
+	    (!reader(d) || history_show(d->history, id_of(c), who->tenant, &text, &e) < 0)) {
 		drop_reader(d, &e);
 		not_found(c);
 		return;
@@ -329,7 +321,6 @@ void runs_list(struct door *d, struct http_conn *c)
 	struct list_query q = { .status = "" };
 	struct err e = { .kind = ERR_NONE };
 	struct history_filter filter;
-	char tenant[TENANT_SIZE];
 	auto_free char *ended = NULL;
 	bool is_first_page;
 	struct buf b;
@@ -337,7 +328,7 @@ void runs_list(struct door *d, struct http_conn *c)
 
 	if (read_query(c, &q, &filter) < 0)
 		return;
-	filter.tenant = history_tenant(http_conn_caller(c), tenant);
+	filter.tenant = http_conn_caller(c)->tenant;
 	if (reader(d) && history_list(d->history, &filter, &ended, &e) < 0) {
 		if (e.kind == ERR_INVALID) {
 			bad_query(c, e.msg);

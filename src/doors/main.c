@@ -7,7 +7,8 @@
  *
  *	main.c     which door
  *	runner.c   runs at cloched, on an event loop
- *	http.c     http: the HTTP server
+ *	http.c     http: the HTTP server (door.h)
+ *	token_cmd.c  token: who may ask over the network
  *	mcp.c      mcp: the Model Context Protocol
  *	history_cmd.c  history: what ran, from the file that cloched has written
  */
@@ -25,6 +26,7 @@ static const struct door {
 } doors[] = {
 	{ "http", door_http },
 	{ "mcp", door_mcp },
+	{ "token", door_token },
 	{ "history", door_history },
 };
 
