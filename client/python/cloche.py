@@ -59,17 +59,22 @@ import base64
 import collections
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import os
 import random
+import re
 import select
 import shutil
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
+import threading
 import time
+import urllib.parse
 from typing import (TYPE_CHECKING, Any, AsyncGenerator, AsyncIterator, Callable, Deque, Dict, Generator, Iterable,
                     Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, TypedDict, TypeVar, Union,
                     overload)
@@ -129,7 +134,7 @@ class ClocheError(Exception):
 
 
 class RequestError(ClocheError):
-    """The request breaks a rule; nothing ran.  `message` is whole in itself, of `field`, what was `given`, `allowed`."""
+    """The request breaks a rule; nothing ran.  `message` is whole in itself; `field`, what was `given`, `allowed`."""
 
     def __init__(self, message: str, field: str = "", given: str = "", allowed: str = "") -> None:
         super().__init__(message)
@@ -477,9 +482,7 @@ class _Native:
         self.s.close()
 
     def is_alive(self) -> bool:
-        p = select.poll()
-        p.register(self.s, select.POLLIN)
-        return not p.poll(0)  # it has nothing to say to who did not ask: readable is its end
+        return _is_silent(self.s)
 
     def _send(self, kind: int, flags: int, body: bytes) -> _Flow[None]:
         head, ancillary, fd = _HEAD.pack(kind, _VERSION, 0, flags), [], -1
@@ -568,6 +571,13 @@ class _Native:
             self.s.shutdown(socket.SHUT_WR)
 
 
+def _is_silent(s: socket.socket) -> bool:
+    """A server has nothing to say to who did not ask: readable is its end."""
+    p = select.poll()
+    p.register(s, select.POLLIN)
+    return not p.poll(0)
+
+
 _CMSG_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 
 
@@ -646,17 +656,278 @@ class _Program:
         return _text(text)
 
 
-_Link = Union[_Native, _Program]
+class _Http:
+    """A connection to a server's HTTP door"""
+
+    def __init__(self, s: socket.socket, where: _HttpWhere) -> None:
+        self.s, self.where = s, where
+        self.is_used = False
+        self.is_usable = True
+        self.room, self.got = bytearray(1 << 16), bytearray()  # to read into; what came and was not looked at yet
+        self.left: Optional[int] = None  # of the body, or of its chunk; None: until the end of the connection
+        self.is_chunked = self.is_last = self.is_cut = False
+
+    def close(self) -> None:
+        self.is_usable = False
+        self.s.close()
+
+    def is_alive(self) -> bool:
+        return _is_silent(self.s)
+
+    def _try(self, call: Callable[[], int], events: int) -> _Flow[Optional[int]]:
+        """What can be done when the socket is ready; None: it was waited for, once more"""
+        try:
+            return call()
+        except BlockingIOError:
+            yield _Wait(self.s.fileno(), select.POLLIN | events)
+        except ssl.SSLWantReadError:
+            yield _Wait(self.s.fileno(), select.POLLIN)
+        except ssl.SSLWantWriteError:
+            yield _Wait(self.s.fileno(), select.POLLOUT)
+        return None
+
+    def _send(self, data: bytes) -> _Flow[None]:
+        view, offset = memoryview(data), 0
+        try:
+            while offset < len(view):
+                sent = yield from self._try(lambda: self.s.send(view[offset:offset + (1 << 18)]), select.POLLOUT)
+                offset += sent or 0
+                if sent is None and not self.where.is_tls and not _is_silent(self.s):
+                    break  # it answers already: it does not want the rest
+            self.is_cut = offset < len(view)
+        except (BrokenPipeError, ConnectionResetError):
+            if self.is_used and offset == 0:
+                raise _Stale from None
+            self.is_cut = True  # it may have refused with a word, before all was sent
+
+    def _fill(self) -> _Flow[bool]:
+        """False: the end of the connection"""
+        while True:
+            try:
+                n = yield from self._try(lambda: self.s.recv_into(self.room), 0)
+            except OSError as e:
+                raise ServerError(f"the server went away in the middle of an answer: {e.strerror or e}") from e
+            if n is not None:
+                self.got += memoryview(self.room)[:n]
+                return n > 0
+
+    def _line(self) -> _Flow[bytes]:
+        while True:
+            end = self.got.find(b"\n")
+            if end >= 0:
+                line = bytes(self.got[:end]).rstrip(b"\r")
+                del self.got[:end + 1]
+                return line
+            if len(self.got) > 65536 or not (yield from self._fill()):
+                raise ServerError("the server went away, or does not speak HTTP")
+
+    def _head(self) -> _Flow[Tuple[int, Dict[str, str]]]:
+        status = 100
+        while 100 <= status < 200:
+            first = (yield from self._line()).split(b" ", 2)
+            if len(first) < 2 or not first[0].startswith(b"HTTP/1.") or not first[1].isdigit():
+                raise ServerError("the server does not speak HTTP")
+            status, headers = int(first[1]), {}
+            while True:
+                line = yield from self._line()
+                if not line:
+                    break
+                name, _, value = line.decode("latin-1").partition(":")
+                headers[name.strip().lower()] = value.strip()
+        self.is_chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+        length = headers.get("content-length", "")
+        self.left = 0 if self.is_chunked else int(length) if length.isdigit() else None
+        self.is_last = first[0] != b"HTTP/1.1" or self.left is None or headers.get("connection", "").lower() == "close"
+        return status, headers
+
+    def _part(self) -> _Flow[bytes]:
+        """The next of the body; b"": its end"""
+        if self.is_chunked and self.left == 0:
+            size = (yield from self._line()).split(b";")[0].strip()
+            try:
+                self.left = int(size, 16)
+            except ValueError:
+                raise ServerError("the server sent a chunk without a size") from None
+            if self.left == 0:
+                while (yield from self._line()):
+                    pass
+                self.is_chunked = False
+                return b""
+        if self.left == 0:
+            return b""
+        if not self.got and not (yield from self._fill()):
+            if self.left is None:
+                return b""
+            raise ServerError("the server went away in the middle of an answer")
+        n = len(self.got) if self.left is None else min(self.left, len(self.got))
+        part = bytes(self.got[:n])
+        del self.got[:n]
+        if self.left is not None:
+            self.left -= n
+            if self.is_chunked and self.left == 0:
+                yield from self._line()
+        return part
+
+    def _rest(self) -> _Flow[bytes]:
+        parts: List[bytes] = []
+        while True:
+            part = yield from self._part()
+            if not part:
+                self.is_usable = not (self.is_last or self.is_cut or self.got)
+                return b"".join(parts)
+            parts.append(part)
+
+    def ask(self, method: str, path: str, body: bytes = b"", accept: str = "application/json") -> _Flow[int]:
+        """The status of an answer whose body comes by _part() or _rest(); exceptions for refusals"""
+        self.is_usable = False
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {self.where.host}", f"Accept: {accept}"]
+        if self.where.token:
+            lines.append(f"Authorization: Bearer {self.where.token}")
+        if method == "POST":
+            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        yield from self._send("\r\n".join([*lines, "", ""]).encode("ascii") + body)
+        status, headers = yield from self._head()
+        if 200 <= status < 300:
+            return status
+        text = yield from self._rest()
+        try:
+            problem = json.loads(text)
+        except ValueError:
+            problem = {}
+        if not isinstance(problem, dict):
+            problem = {}
+        words = problem.get("detail") or problem.get("title") or f"HTTP status {status}"
+        if status in (429, 503):
+            after = headers.get("retry-after", "")
+            raise BusyError(words, float(after) if after.isdigit() else 0.0)
+        if status == 422 and "error" in problem:
+            _refuse(problem, False, True)
+        if status in (400, 413, 422):
+            raise RequestError(words)
+        raise ServerError(f"{words} (HTTP status {status})")
+
+    def run(self, body: bytes, is_streamed: bool, control: _Control) -> _Flow[Any]:
+        if not is_streamed:
+            yield from self.ask("POST", "/v1/runs", body)
+            return _text((yield from self._rest()))
+        yield from self.ask("POST", "/v1/runs", body, "application/x-ndjson")
+        lines = bytearray()
+        while True:
+            part = yield from self._part()
+            if not part:
+                raise ServerError("the server ended the stream without a result")
+            lines += part
+            while b"\n" in part:
+                line, _, lines = lines.partition(b"\n")
+                part = lines
+                event = _text(bytes(line))
+                kind = event.get("event") if isinstance(event, dict) else None
+                if kind == "accepted":
+                    self._may_be_cancelled(event.get("run_id"), control)
+                elif kind in ("stdout", "stderr"):
+                    exact = event.get("base64")
+                    yield _Output(kind, base64.b64decode(exact) if exact else event["text"].encode("utf-8"))
+                elif kind == "result":
+                    yield from self._rest()
+                    return event.get("result")
+                elif kind == "error":
+                    yield from self._rest()
+                    _refuse(event, event["error"].get("field") == "server", True)
+
+    def _may_be_cancelled(self, run_id: Any, control: _Control) -> None:
+        if not isinstance(run_id, str) or not run_id.isalnum():
+            raise ServerError("the server gave the run no id")
+
+        def delete() -> None:
+            with contextlib.suppress(ClocheError, OSError):
+                other = _finish_here(self.where.open(), time.monotonic() + 5)
+                try:
+                    _finish_here(other.ask("DELETE", f"/v1/runs/{run_id}"), time.monotonic() + 5)
+                finally:
+                    other.close()
+
+        control.started(lambda: threading.Thread(target=delete, daemon=True).start())
+
+    def environments(self) -> _Flow[Any]:
+        yield from self.ask("GET", "/v1/environments")
+        return _text((yield from self._rest()))
+
+
+class _HttpWhere:
+    """An HTTP door's address, and how to get there"""
+
+    def __init__(self, url: str, token: Optional[str]) -> None:
+        self.token = token
+        if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise ValueError("token: one word of ASCII")
+        self.path, self.is_tls = "", False
+        if url.startswith("http+unix:"):
+            self.path, self.host = url[len("http+unix:"):], "localhost"
+            return
+        parts = urllib.parse.urlsplit(url)
+        if not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment or parts.username:
+            raise ValueError(f"server {url}: http://HOST:PORT or https://HOST:PORT")
+        self.is_tls, self.host, self.name = parts.scheme == "https", parts.netloc, parts.hostname
+        self.port = parts.port or (443 if self.is_tls else 7411)
+        if token and not self.is_tls and not re.fullmatch(r"localhost|127\.[\d.]+|::1", self.name):
+            raise ValueError(f"server {url}: the token would go through the network for all to read; use https")
+
+    def open(self) -> _Flow[_Http]:
+        if self.path:
+            return _Http((yield from _connect_unix(socket.SOCK_STREAM, self.path)), self)
+        try:
+            found = yield _Call(lambda: socket.getaddrinfo(self.name, self.port, type=socket.SOCK_STREAM))
+        except OSError as e:
+            raise ServerError(f"server {self.host}: {e.strerror or e}") from e
+        failed = 0
+        for family, kind, protocol, _, address in found:
+            s = socket.socket(family, kind, protocol)
+            try:
+                s.setblocking(False)
+                failed = s.connect_ex(address)
+                if failed == errno.EINPROGRESS:
+                    yield _Wait(s.fileno(), select.POLLOUT)
+                    failed = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if failed == 0:
+                    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                    return _Http((yield from self._tls(s)) if self.is_tls else s, self)
+            except BaseException:
+                s.close()
+                raise
+            s.close()
+        raise ServerError(f"server {self.host}: {os.strerror(failed)}")
+
+    def _tls(self, s: socket.socket) -> _Flow[socket.socket]:
+        tls = ssl.create_default_context().wrap_socket(s, server_hostname=self.name, do_handshake_on_connect=False)
+        while True:
+            try:
+                tls.do_handshake()
+                return tls
+            except ssl.SSLWantReadError:
+                yield _Wait(tls.fileno(), select.POLLIN)
+            except ssl.SSLWantWriteError:
+                yield _Wait(tls.fileno(), select.POLLOUT)
+            except OSError as e:
+                tls.close()
+                raise ServerError(f"server {self.host}: {e}") from e
+
+
+_Link = Union[_Native, _Http, _Program]
 
 
 class _Where:
     """Where runs are made, and the connections that wait for the next one"""
 
-    def __init__(self, server: Optional[str], patience: float) -> None:
+    def __init__(self, server: Optional[str], token: Optional[str], patience: float) -> None:
         self.patience = patience
         self._pid = os.getpid()
         self._idle: Deque[_Link] = collections.deque()  # append and pop are atomic: no lock, so none is held at a fork
         self._name = "" if server is None else os.fspath(server)
+        is_http = self._name.startswith(("http://", "https://", "http+unix:"))
+        self._http = _HttpWhere(self._name, token) if is_http else None
+        if token is not None and not is_http:
+            raise ValueError("token: for a server at http:// or https:// alone")
         if self._name.startswith("program:") and not os.access(self._name[8:], os.X_OK):
             raise ServerError(f"{self._name[8:]} is no program")
 
@@ -686,6 +957,8 @@ class _Where:
             return _Program(_find_program(self._name[8:]))
         if self._name:
             try:
+                if self._http:
+                    return (yield from self._http.open())
                 return _Native((yield from _connect_unix(socket.SOCK_SEQPACKET, self._name)))
             except _Absent as e:
                 raise ServerError(str(e)) from e
@@ -786,15 +1059,16 @@ async def _step_there(step: _Step, deadline: Optional[float]) -> Any:
             ready.set_result(None)
 
     timer = loop.call_later(max(0.0, end - time.monotonic()), wake) if end is not None else None
-    add, remove = ((loop.add_writer, loop.remove_writer) if step.events & select.POLLOUT else
-                   (loop.add_reader, loop.remove_reader))
-    if step.fd >= 0:
-        add(step.fd, wake)
     try:
+        if step.fd >= 0 and step.events & select.POLLIN:
+            loop.add_reader(step.fd, wake)
+        if step.fd >= 0 and step.events & select.POLLOUT:
+            loop.add_writer(step.fd, wake)
         await ready
     finally:
         if step.fd >= 0:
-            remove(step.fd)
+            loop.remove_reader(step.fd)
+            loop.remove_writer(step.fd)
         if timer:
             timer.cancel()
     if deadline is not None and time.monotonic() >= deadline:
@@ -971,8 +1245,9 @@ def _raise_or_give(outcome: Outcome, errors: str) -> Any:
 
 
 class _Base:
-    def __init__(self, server: Optional[str] = None, *, patience: float = 30.0, wait: Optional[float] = None) -> None:
-        self._where = _Where(server, patience)
+    def __init__(self, server: Optional[str] = None, *, token: Optional[str] = None, patience: float = 30.0,
+                 wait: Optional[float] = None) -> None:
+        self._where = _Where(server, token, patience)
         self._wait = wait
 
     def _deadline(self) -> Optional[float]:
@@ -987,6 +1262,7 @@ class Client(_Base):
     Runs scripts for threads.
 
     server     where, as the module's text has it
+    token      who asks, over HTTP; by TCP it is always needed
     patience   seconds for which a request that finds no room is tried again, before BusyError
     wait       seconds after which a call gives up waiting, ends its run and raises ServerError; None: as long as it
                takes.  (The script's own limit is the request's `timeout`.)
@@ -1126,9 +1402,9 @@ class AsyncClient(_Base):
     here.  Cancelling a task ends its run.
     """
 
-    def __init__(self, server: Optional[str] = None, *, patience: float = 30.0, wait: Optional[float] = None,
-                 in_flight: int = _IN_FLIGHT) -> None:
-        super().__init__(server, patience=patience, wait=wait)
+    def __init__(self, server: Optional[str] = None, *, token: Optional[str] = None, patience: float = 30.0,
+                 wait: Optional[float] = None, in_flight: int = _IN_FLIGHT) -> None:
+        super().__init__(server, token=token, patience=patience, wait=wait)
         self._in_flight = in_flight
         self._room: Optional[Tuple[asyncio.AbstractEventLoop, asyncio.Semaphore]] = None
 
