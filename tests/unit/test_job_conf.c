@@ -84,7 +84,7 @@ static void test_everything(void **state)
 		 "[environment sci]\npython = /opt/sci/bin/python\npaths = /opt/data:/srv/models\n  /opt/more\n"
 		 "env.OMP_NUM_THREADS = 1\nenv.X = a = b\npreload = json, re\n\tnumpy.linalg\nmode = warm\ndisk_bytes "
 		 "= 1g\n"
-		 "[environment default]\npython = /usr/bin/python3.11\n"
+		 "[environment default]\npython = /usr/bin/python3.11\nfigures = no\n"
 		 "[screen]\nreport = ctypes, os.system\nreject = \n  ; within a list\n  subprocess\n"
 		 "[protect]\nrequire = cgroup, landlock\nallow_missing = landlock\n");
 	assert_int_equal(c->rules.defaults.memory_bytes, 256 << 20);
@@ -109,6 +109,8 @@ static void test_everything(void **state)
 	assert_string_equal(v->preload.items[0], "json");
 	assert_string_equal(v->preload.items[2], "numpy.linalg");
 	assert_int_equal(v->mode, JOB_MODE_WARM);
+	assert_true(v->keeps_figures);
+	assert_false(c->environments[0].keeps_figures);
 	assert_int_equal(v->limits.disk_bytes, 1 << 30);
 	assert_int_equal(v->limits.memory_bytes, 0);
 	assert_int_equal(c->screen_report.n, 2);
