@@ -15,7 +15,8 @@ _cloche_options()
 	batch) echo "--jobs --quiet $shared" ;;
 	doctor) echo "--json --require --allow-missing --help" ;;
 	config) echo "--help" ;;
-	serve) echo "--socket --help" ;;
+	serve) echo "--socket --listen --http-socket --behind-tls-proxy --help" ;;
+	token) echo "--max-concurrent --rate --environments --expires --json --help" ;;
 	env) echo "--local --server --json --help" ;;
 	bench) echo "--json --help" ;;
 	mcp) echo "--local --server --help" ;;
@@ -58,7 +59,7 @@ _cloche()
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		_cloche_words "run trigger batch doctor config serve env bench mcp history --help --version" "$cur"
+		_cloche_words "run trigger batch doctor config serve env bench mcp history token --help --version" "$cur"
 		return
 	fi
 	[[ $command == run ]] && _cloche_has_script && return
@@ -75,6 +76,7 @@ _cloche()
 		_cloche_words "ok error signaled timeout cpu_limit memory_limit output_limit cancelled rejected internal_error" "$cur"
 		;;
 	history) _cloche_words "show" "$cur" ;;
+	token) _cloche_words "add list remove" "$cur" ;;
 	esac
 }
 

@@ -26,3 +26,4 @@ int cmd_serve(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_mcp(int argc, char **argv);
 int cmd_history(int argc, char **argv);
+int cmd_token(int argc, char **argv);

@@ -15,6 +15,7 @@
  *	cmd_serve.c    serve    becomes the server, a program of its own
  *	cmd_mcp.c      mcp      becomes cloche-door (door.c), a program of its own
  *	cmd_history.c  history  what ran at a server
+ *	cmd_token.c    token    who may ask a server over the network
  *	options.c      the one table of options: getopt, --help
  *	setup.c        the configuration (run/settings.h) with the options laid over it
  *	build.c        options and operands of `run` to a valid struct job
@@ -49,9 +50,10 @@ static const struct command {
 	{ "trigger", cmd_trigger, "trigger [--request FILE|-]", "one request object in, one result object out" },
 	{ "batch", cmd_batch, "batch [-j N] FILE|-", "one request a line in, one result a line out as they finish" },
 	{ "doctor", cmd_doctor, "doctor [--json]", "what protects a run on this host, what is missing, the remedy" },
-	{ "serve", cmd_serve, "serve [--socket PATH]", "the server that run, trigger and batch find by themselves" },
+	{ "serve", cmd_serve, "serve [--listen HOST:PORT]", "the server that run, trigger and batch find by themselves" },
 	{ "mcp", cmd_mcp, "mcp [--local|--server SOCKET]", "the tool run_python for clients of the Model Context Protocol" },
 	{ "history", cmd_history, "history [show ID]", "what ran at a server" },
+	{ "token", cmd_token, "token add NAME|list|remove NAME", "who may ask a server over the network" },
 	{ "env", cmd_env, "env [--json]", "which Pythons scripts may use" },
 	{ "bench", cmd_bench, "bench [--json]", "what a run costs here, beside plain python3" },
 	{ "config", cmd_config, "config check [FILE...]", "is the configuration valid, and what does it come to" },
@@ -99,7 +101,7 @@ static int dispatch(int argc, char **argv)
 			return commands[i].run(argc - 1, argv + 1);
 	}
 	(void)refuse(&no, argv[1][0] == '-' ? "option" : "command", argv[1],
-		     "run, trigger, batch, doctor, config, serve, history, env, bench, --help, --version");
+		     "run, trigger, batch, doctor, config, serve, history, token, env, bench, --help, --version");
 	return refusal_tell(&no, false);
 }
 

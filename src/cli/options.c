@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ON_EVERY (ON_RUN | ON_TRIGGER | ON_BATCH | ON_DOCTOR | ON_CONFIG | ON_SERVE | ON_ENV | ON_BENCH | ON_MCP | ON_HISTORY)
+#define ON_EVERY (ON_RUN | ON_TRIGGER | ON_BATCH | ON_DOCTOR | ON_CONFIG | ON_SERVE | ON_ENV | ON_BENCH | ON_MCP | ON_TOKEN | ON_HISTORY)
 #define ON_JOBS  (ON_RUN | ON_TRIGGER | ON_BATCH)
 
 struct option_spec {
@@ -41,6 +41,14 @@ static const struct option_spec specs[] = {
 	{ OPT_REQUEST, 0, "--request", "FILE", ON_TRIGGER, "the request; - is standard input (default)" },
 	{ OPT_JOBS, 'j', "--jobs", "N", ON_BATCH, "runs at the same time (default: the number of CPUs)" },
 	{ OPT_SOCKET, 0, "--socket", "PATH", ON_SERVE, "listen there, not at the usual place" },
+	{ OPT_LISTEN, 0, "--listen", "HOST:PORT", ON_SERVE, "HTTP as well, to who has a token: 127.0.0.1:7411" },
+	{ OPT_HTTP_SOCKET, 0, "--http-socket", "PATH", ON_SERVE, "HTTP as well, on a Unix socket" },
+	{ OPT_BEHIND_TLS_PROXY, 0, "--behind-tls-proxy", NULL, ON_SERVE, "let --listen be no loopback address" },
+	{ OPT_MAX_CONCURRENT, 0, "--max-concurrent", "N", ON_TOKEN, "add: runs at the same time (default: no limit)" },
+	{ OPT_RATE, 0, "--rate", "N/s", ON_TOKEN, "add: runs a second: 100/s, 0.5/s, 30/m (default: no limit)" },
+	{ OPT_ENVIRONMENTS, 0, "--environments", "LIST", ON_TOKEN, "add: only these: default,science (default: all)" },
+	{ OPT_EXPIRES, 0, "--expires", "TIME", ON_TOKEN, "add: good for so long: 30d, 12h (default: until removed)" },
+	{ OPT_JSON, 0, "--json", NULL, ON_TOKEN, "list: one JSON object" },
 	{ OPT_LOCAL, 0, "--local", NULL, ON_JOBS | ON_ENV | ON_MCP, "do without a server, even if there is one" },
 	{ OPT_SERVER, 0, "--server", "SOCKET", ON_JOBS | ON_ENV | ON_MCP, "use this server and its settings, or fail" },
 	{ OPT_JSON, 0, "--json", NULL, ON_RUN, "print the result as one JSON object" },

@@ -21,6 +21,7 @@ enum option_command {
 	ON_ENV = 1 << 6,
 	ON_BENCH = 1 << 7,
 	ON_MCP = 1 << 8,
+	ON_TOKEN = 1 << 9,
 	ON_HISTORY = 1 << 10,
 };
 
@@ -63,6 +64,13 @@ enum option_id {
 	OPT_STDOUT,
 	OPT_STDERR,
 	OPT_DB,
+	OPT_MAX_CONCURRENT,
+	OPT_RATE,
+	OPT_ENVIRONMENTS,
+	OPT_EXPIRES,
+	OPT_LISTEN,
+	OPT_HTTP_SOCKET,
+	OPT_BEHIND_TLS_PROXY,
 	OPT_PROGRESS,
 	OPT_QUIET,
 	OPT_VERBOSE,

@@ -11,7 +11,7 @@ import pytest
 REPO = pathlib.Path(__file__).resolve().parents[2]
 MAN = REPO / "docs/man/cloche.1.scd"
 COMPLETION = REPO / "packaging/completion/cloche.bash"
-COMMANDS = ["run", "trigger", "batch", "doctor", "config", "serve", "env", "bench", "mcp", "history"]
+COMMANDS = ["run", "trigger", "batch", "doctor", "config", "serve", "env", "bench", "mcp", "history", "token"]
 LONG = r"--[a-z][a-z-]*"
 
 
