@@ -172,7 +172,6 @@ static int on_tools_list(struct reading *q)
 	return tool ? mcp_reply_list(&q->b, q->m->id, q->m->era, "tools", tool) : -ENOMEM;
 }
 
-/* There are none, and there will be none: in some clients each would become a tool. */
 static int on_resources_list(struct reading *q)
 {
 	return mcp_reply_list(&q->b, q->m->id, q->m->era, "resources", "");

@@ -79,7 +79,7 @@ static void make_lower(char *s)
 /* "LIMITS_MEMORY_BYTES" to "limits" and "memory_bytes", "ENVIRONMENT_DATA_PYTHON" to "environment data" and "python" */
 static bool split_name(const char *name, size_t len, char *section, char *key, size_t size)
 {
-	static const char *const sections[] = { "LIMITS_", "SCREEN_", "PROTECT_", "SERVER_", "HISTORY_", "ENVIRONMENT_" };
+	static const char *const sections[] = { "LIMITS_", "SCREEN_", "PROTECT_", "SERVER_", "HISTORY_", "HTTP_", "ENVIRONMENT_" };
 	char *underscore;
 
 	for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
