@@ -12,7 +12,8 @@
 #define SERVER_INFO "{\"name\": \"cloche\", \"title\": \"cloche\", \"version\": \"" CLOCHE_VERSION "\"}"
 /* Lists are the same for everybody and for as long as this program runs. */
 #define CACHING      "\"ttlMs\": 3600000, \"cacheScope\": \"public\""
-#define CAPABILITIES "\"capabilities\": {\"tools\": {}}"
+/* Who asks for prompts and resources gets empty lists: in some clients each one would become a tool. */
+#define CAPABILITIES "\"capabilities\": {\"tools\": {}, \"prompts\": {}, \"resources\": {}}"
 #define INSTRUCTIONS                                                                                                   \
 	"\"instructions\": \"run_python runs a Python script in a fresh sandbox without network. Each call begins "    \
 	"anew: "                                                                                                       \

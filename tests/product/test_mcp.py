@@ -25,9 +25,9 @@ def test_both_eras_in_one_process(who):
     with Stdio(who, "--local", hello=False) as m:
         found = m.ask("server/discover", modern=True)["result"]
         assert found["supportedVersions"] == [mcp_client.MODERN] and found["resultType"] == "complete"
-        assert found["capabilities"] == {"tools": {}}
+        assert found["capabilities"] == {"tools": {}, "prompts": {}, "resources": {}}
         hello = m.hello()
-        assert hello["protocolVersion"] == mcp_client.LEGACY and hello["capabilities"] == {"tools": {}}
+        assert hello["protocolVersion"] == mcp_client.LEGACY and hello["capabilities"] == found["capabilities"]
         tools = m.ask("tools/list", modern=True)["result"]["tools"]
         assert tools == [m.tool] and m.tool["name"] == "run_python"
         assert m.call("print(1)")["structuredContent"]["stdout"] == "1\n"

@@ -5,13 +5,16 @@ The clients of the Model Context Protocol that others use, none of ours: tests/m
     CLOCHE_MCP_NODE   where they are (default: mcp-clients beside CLOCHE_BIN); filled by `npm ci`, with npm's own cache,
                       whenever the lock is another one
 """
+import contextlib
 import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -58,6 +61,38 @@ def root(callers):
     return callers.get("root") or callers["user"]
 
 
+class Forwarder:
+    """TCP for a client that has no place for a token: every byte to the Unix socket, whose peer is known"""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                one, _ = self.listener.accept()
+            except OSError:
+                return
+            other = socket.socket(socket.AF_UNIX)
+            other.connect(self.path)
+            for a, b in ((one, other), (other, one)):
+                threading.Thread(target=self._copy, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def _copy(a, b):
+        try:
+            while data := a.recv(1 << 16):
+                b.sendall(data)
+            b.shutdown(socket.SHUT_WR)
+        except OSError:
+            for s in (a, b):
+                with contextlib.suppress(OSError):
+                    s.shutdown(socket.SHUT_RDWR)
+
+
 class Door:
     """The HTTP door of a server, on a port of its own; its user's own token"""
 
@@ -67,9 +102,12 @@ class Door:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self.tokenless = Forwarder(self.server.folder / "http.sock")
+        origins = ", ".join(f"http://{host}:{self.tokenless.port}" for host in ("127.0.0.1", "localhost"))
         self.log = open(self.server.folder / "door.log", "w+")
         self.p = subprocess.Popen([*who.prefix(), who.binary.parent / "cloche-door", "http", "--server", self.server.path,
-                                   "--listen", f"127.0.0.1:{self.port}"], env=who.env(self.server.env), stderr=self.log)
+                                   "--listen", f"127.0.0.1:{self.port}", "--http-socket", self.server.folder / "http.sock"],
+                                  env=who.env({**self.server.env, "CLOCHE_HTTP_ALLOWED_ORIGINS": origins}), stderr=self.log)
         token = self.server.folder / "cloche/http-token"
         assert wait_for(lambda: "event=http_ready" in pathlib.Path(self.log.name).read_text() or self.p.poll() is not None)
         self.token = token.read_text().strip()
@@ -79,6 +117,7 @@ class Door:
         return self
 
     def __exit__(self, *exc):
+        self.tokenless.listener.close()
         self.p.terminate()
         code = self.p.wait(15)
         self.log.close()
@@ -200,3 +239,15 @@ def test_inspector_over_http(node, door, era):
     result = inspector(node, *server, "--method", "tools/call", "--tool-name", "run_python", "--tool-args-json",
                        json.dumps({"script_content": "print(6 * 7)"}))
     assert result["structuredContent"]["stdout"] == "42\n" and result["isError"] is False
+
+
+@pytest.mark.parametrize("revision", [mcp_client.LEGACY, mcp_client.MODERN])
+def test_conformance(node, door, revision):
+    """Everything that the revision requires, but for what the baseline names; each message against the schema"""
+    p = node("node_modules/@modelcontextprotocol/conformance/dist/index.js", "server", "--url",
+             f"http://127.0.0.1:{door.tokenless.port}/mcp", "--requirements", revision, "--expected-failures",
+             SOURCE / f"conformance-{revision}.yml")
+    assert p.returncode == 0, p.stdout[-6000:]
+    passed = set(re.findall(r"^✓ ([a-z0-9-]+): [1-9]\d* passed, 0 failed", re.sub("\x1b\\[\\d*m", "", p.stdout), re.M))
+    assert passed >= {"tools-list", "server-sse-multiple-streams", "resources-list", "prompts-list",
+                      "dns-rebinding-protection"}, p.stdout[-6000:]
