@@ -66,13 +66,17 @@ size_t supervisor_pools(struct supervisor *s, struct run_pool_state *ret, size_t
 void supervisor_end(struct supervisor *s, int sig)
 {
 	fd_close(&s->control); /* its end: it kills everything, cleans up, ends */
-	if (sig && s->pid > 0)
+	if (sig && s->pid > 0 && s->launcher)
+		s->launcher->signal(s->launcher->userdata, s->pid, sig);
+	else if (sig && s->pid > 0)
 		(void)kill(s->pid, sig);
 }
 
 bool supervisor_has_ended(struct supervisor *s)
 {
-	if (s->pid > 0 && waitpid(s->pid, NULL, WNOHANG) != 0)
+	struct pollfd end = { .fd = s->pidfd, .events = POLLIN };
+
+	if (s->pid > 0 && (s->pidfd >= 0 ? poll(&end, 1, 0) == 1 : waitpid(s->pid, NULL, WNOHANG) != 0))
 		s->pid = 0;
 	return s->pid <= 0;
 }

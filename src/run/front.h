@@ -11,6 +11,8 @@
 
 struct supervisor {
 	pid_t pid;
+	int pidfd;   /* owned; -1: it is our child */
+	const struct supervisor_launcher *launcher; /* borrowed; NULL: as above */
 	int control; /* owned */
 	bool is_ready;
 	bool has_failed;

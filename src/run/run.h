@@ -34,6 +34,21 @@ struct run_pool {
 	uint32_t max_runs; /* of one zygote, until another takes its place */
 };
 
+/*
+ * Who makes a supervisor's process, where that is not its user: a server that has given up the rights that it takes.
+ * @userdata: for both; it has to live as long as the supervisors
+ */
+struct supervisor_launcher {
+	void *userdata;
+	/*
+	 * @control:   becomes the program's control socket; borrowed
+	 * @ret_pidfd: the caller's
+	 * Return: 0 or -errno with @e set
+	 */
+	int (*launch)(void *userdata, int control, pid_t *ret_pid, int *ret_pidfd, struct err *e);
+	void (*signal)(void *userdata, pid_t pid, int sig);
+};
+
 struct run_options {
 	const struct run_environment *environments;
 	size_t n_environments;
@@ -42,6 +57,7 @@ struct run_options {
 	const char *const *screen_report; /* names, NULL-terminated */
 	const char *const *screen_reject;
 	struct run_pool pool;
+	const struct supervisor_launcher *launcher; /* borrowed; NULL: by posix_spawn, as our child */
 };
 
 /* How an environment's pool stands. */
@@ -64,6 +80,10 @@ struct supervisor;
  * Return: 0 or -errno with @e set.  supervisor_stop() ends it with everything in it.
  */
 int supervisor_start(const struct run_options *o, struct supervisor **ret, struct err *e) MUST_CHECK;
+
+/* supervisor_spawn() - its process alone, as our child: a launcher's work.  @control: borrowed.  Return: 0 or -errno with @e set */
+int supervisor_spawn(int control, pid_t *ret, struct err *e) MUST_CHECK;
+
 void supervisor_stop(struct supervisor *s);
 
 /* supervisor_leave() - as supervisor_stop(), but does not wait for its clean-up; for a process that ends now */

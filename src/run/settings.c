@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,18 +23,25 @@ static int file_error(const char *path, int sys, struct err *e)
 	return err_set(e, is_theirs ? ERR_INVALID : ERR_HOST, sys, "configuration: %.200s", path);
 }
 
-/* One file over what is there; @is_needed: its absence is an error. */
-static int load_file(struct conf *c, const char *path, bool is_trusted, bool is_needed, struct err *e)
+static int open_file(const char *path)
 {
-	auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* One file over what is there; @fd: open, or why it is not; @is_needed: its absence is an error. */
+static int load_file(struct conf *c, int fd, const char *path, bool is_trusted, bool is_needed, struct err *e)
+{
+	auto_fd int taken = fd;
 	auto_free char *text = NULL;
 	size_t len = 0;
 	int r;
 
-	if (fd < 0 && !is_needed && (errno == ENOENT || errno == ENOTDIR))
+	if (!is_needed && (fd == -ENOENT || fd == -ENOTDIR))
 		return 0;
 	if (fd < 0)
-		return file_error(path, errno, e);
+		return file_error(path, -taken, e);
 	r = fd_read_all(fd, FILE_MAX, &text, &len);
 	return r < 0 ? file_error(path, -r, e) : conf_parse(c, text, len, path, is_trusted, e);
 }
@@ -49,25 +57,32 @@ static const char *variable(char *const *variables, const char *name)
 	return NULL;
 }
 
-static int load_user_file(struct conf *c, char *const *variables, struct err *e)
+/* Where it is, empty: nowhere.  Return: whether it has to be there */
+static bool user_path(char *const *variables, char *ret, size_t size)
 {
 	const char *given = variable(variables, "CLOCHE_CONFIG");
 	const char *base = variable(variables, "XDG_CONFIG_HOME");
 	const char *home = variable(variables, "HOME");
-	char path[4096];
-	int n;
+	int n = -1;
 
 	if (given)
-		return *given ? load_file(c, given, false, true, e) : 0;
-	if (base && *base == '/') /* a relative one is to be ignored, says its specification */
-		n = snprintf(path, sizeof(path), "%s/cloche/cloche.ini", base);
+		n = snprintf(ret, size, "%s", given);
+	else if (base && *base == '/') /* a relative one is to be ignored, says its specification */
+		n = snprintf(ret, size, "%s/cloche/cloche.ini", base);
 	else if (home && *home == '/')
-		n = snprintf(path, sizeof(path), "%s/.config/cloche/cloche.ini", home);
-	else
-		return 0;
-	if (n < 0 || (size_t)n >= sizeof(path))
-		return 0;
-	return load_file(c, path, false, false, e);
+		n = snprintf(ret, size, "%s/.config/cloche/cloche.ini", home);
+	if (n < 0 || (size_t)n >= size)
+		*ret = '\0';
+	return given != NULL;
+}
+
+int settings_open(enum settings_file which, char *const *variables)
+{
+	char path[PATH_MAX] = SYSTEM_FILE;
+
+	if (which == SETTINGS_USER)
+		(void)user_path(variables, path, sizeof(path));
+	return *path ? open_file(path) : -ENOENT;
 }
 
 static void make_lower(char *s)
@@ -135,15 +150,28 @@ static int start(struct settings *ret, struct err *e)
 	return conf_init(&ret->conf) < 0 ? err_set(e, ERR_HOST, ENOMEM, "configuration") : 0;
 }
 
-int settings_load(struct settings *ret, char *const *variables, struct err *e)
+int settings_load_by(struct settings *ret, char *const *variables, int (*open_it)(void *userdata, enum settings_file which),
+		     void *userdata, struct err *e)
 {
+	char path[PATH_MAX] = "";
+	bool is_needed = user_path(variables, path, sizeof(path));
 	int r = start(ret, e);
 
 	if (r == 0)
-		r = load_file(&ret->conf, SYSTEM_FILE, true, false, e);
-	if (r == 0)
-		r = load_user_file(&ret->conf, variables, e);
+		r = load_file(&ret->conf, open_it(userdata, SETTINGS_SYSTEM), SYSTEM_FILE, true, false, e);
+	if (r == 0 && *path)
+		r = load_file(&ret->conf, open_it(userdata, SETTINGS_USER), path, false, is_needed, e);
 	return r < 0 ? r : load_variables(&ret->conf, variables, e);
+}
+
+static int open_by_variables(void *userdata, enum settings_file which)
+{
+	return settings_open(which, userdata);
+}
+
+int settings_load(struct settings *ret, char *const *variables, struct err *e)
+{
+	return settings_load_by(ret, variables, open_by_variables, (void *)(uintptr_t)variables, e);
 }
 
 int settings_load_files(struct settings *ret, char *const *files, struct err *e)
@@ -151,7 +179,7 @@ int settings_load_files(struct settings *ret, char *const *files, struct err *e)
 	int r = start(ret, e);
 
 	for (; *files && r == 0; files++)
-		r = load_file(&ret->conf, *files, true, true, e);
+		r = load_file(&ret->conf, open_file(*files), *files, true, true, e);
 	return r;
 }
 

@@ -25,6 +25,19 @@ struct settings {
  */
 int settings_load(struct settings *ret, char *const *variables, struct err *e) MUST_CHECK;
 
+/* The two files of settings_load(). */
+enum settings_file { SETTINGS_SYSTEM, SETTINGS_USER };
+
+/* settings_open() - one of them, as @variables name it.  Return: a descriptor (the caller's); -ENOENT: none; -errno */
+int settings_open(enum settings_file which, char *const *variables) MUST_CHECK;
+
+/*
+ * settings_load_by() - as settings_load(), with files that somebody else opens
+ * @open_file: returns what settings_open() does
+ */
+int settings_load_by(struct settings *ret, char *const *variables, int (*open_file)(void *userdata, enum settings_file which),
+		     void *userdata, struct err *e) MUST_CHECK;
+
 /* settings_load_files() - these files alone over the defaults, as an administrator's (maxima allowed); NULL-terminated */
 int settings_load_files(struct settings *ret, char *const *files, struct err *e) MUST_CHECK;
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,8 +165,9 @@ static int send_setup(struct supervisor *s, const struct run_options *o, struct 
 	return r < 0 ? err_set(e, ERR_HOST, -r, "send the set-up") : 0;
 }
 
-static int spawn(struct supervisor *s, int theirs, struct err *e)
+int supervisor_spawn(int control, pid_t *ret, struct err *e)
 {
+	auto_fd int theirs = fcntl(control, F_DUPFD_CLOEXEC, 10); /* dup2 onto itself would leave it CLOEXEC */
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
 	char program[PATH_MAX];
@@ -175,6 +177,8 @@ static int spawn(struct supervisor *s, int theirs, struct err *e)
 	sigset_t none;
 	int r;
 
+	if (theirs < 0)
+		return err_set(e, ERR_HOST, errno, "start the supervisor");
 	r = find_program(program, sizeof(program), e);
 	if (r < 0)
 		return r;
@@ -200,7 +204,7 @@ static int spawn(struct supervisor *s, int theirs, struct err *e)
 		if (r == 0)
 			r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
 		if (r == 0)
-			r = posix_spawn(&s->pid, program, &actions, &attr, argv, env);
+			r = posix_spawn(ret, program, &actions, &attr, argv, env);
 		(void)posix_spawnattr_destroy(&attr);
 	}
 	(void)posix_spawn_file_actions_destroy(&actions);
@@ -216,7 +220,7 @@ int supervisor_start(const struct run_options *o, struct supervisor **ret, struc
 
 	if (!s)
 		return err_set(e, ERR_HOST, ENOMEM, "start the supervisor");
-	s->control = -1;
+	s->control = s->pidfd = -1;
 	r = keep_environments(s, o);
 	if (r == 0)
 		r = keep_screen(s, o);
@@ -227,11 +231,13 @@ int supervisor_start(const struct run_options *o, struct supervisor **ret, struc
 		return err_set(e, ERR_HOST, -r, "start the supervisor");
 	}
 	s->control = pair[0];
-	theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, 10); /* dup2 onto itself would leave it CLOEXEC */
-	(void)close(pair[1]);
+	theirs = pair[1];
+	s->launcher = o->launcher;
 	r = send_setup(s, o, e);
-	if (r == 0)
-		r = spawn(s, theirs, e);
+	if (r == 0 && o->launcher)
+		r = o->launcher->launch(o->launcher->userdata, theirs, &s->pid, &s->pidfd, e);
+	else if (r == 0)
+		r = supervisor_spawn(theirs, &s->pid, e);
 	if (r < 0) {
 		supervisor_stop(s);
 		return r;
@@ -243,9 +249,11 @@ int supervisor_start(const struct run_options *o, struct supervisor **ret, struc
 void supervisor_stop(struct supervisor *s)
 {
 	pid_t pid = s ? s->pid : 0;
+	auto_fd int pidfd = s ? take_fd(&s->pidfd) : -1;
+	struct pollfd end = { .fd = pidfd, .events = POLLIN };
 
 	supervisor_leave(s);
-	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+	while (pid > 0 && (pidfd >= 0 ? poll(&end, 1, -1) : waitpid(pid, NULL, 0)) < 0 && errno == EINTR)
 		;
 }
 
@@ -254,6 +262,7 @@ void supervisor_leave(struct supervisor *s)
 	if (!s)
 		return;
 	fd_close(&s->control); /* its end: it kills everything, cleans up, ends */
+	fd_close(&s->pidfd);
 	for (size_t i = 0; i < s->n_environments; i++) {
 		struct front_environment *env = &s->environments[i];
 

@@ -74,7 +74,30 @@ static int switch_on(int dir, uint32_t want)
 	return fd_write_at(dir, "cgroup.subtree_control", text);
 }
 
-/* Does nobody sit in this group but us and the process that started us? */
+/* Is that the process that started the one that started us, of the same program as that: a server in two halves? */
+static bool is_other_half(pid_t pid)
+{
+	char path[48];
+	char text[256];
+	struct stat a;
+	struct stat b;
+	char *end;
+	int parent;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)getppid());
+	if (fd_read_at(AT_FDCWD, path, text, sizeof(text)) < 0)
+		return false;
+	end = strrchr(text, ')'); /* a name may have one, too */
+	if (!end || sscanf(end, ") %*c %d", &parent) != 1 || parent != pid)
+		return false;
+	(void)snprintf(path, sizeof(path), "/proc/%d/exe", (int)getppid());
+	if (stat(path, &a) < 0)
+		return false;
+	(void)snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+	return stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Does nobody sit in this group but us and the process, or server, that started us? */
 static bool is_ours(int dir)
 {
 	char text[256];
@@ -85,7 +108,7 @@ static bool is_ours(int dir)
 	for (char *word = strtok_r(text, "\n", &save); word; word = strtok_r(NULL, "\n", &save)) {
 		long pid = strtol(word, NULL, 10);
 
-		if (pid != getpid() && pid != getppid())
+		if (pid != getpid() && pid != getppid() && !is_other_half((pid_t)pid))
 			return false;
 	}
 	return true;

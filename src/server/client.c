@@ -36,16 +36,16 @@ static void turn_away(int fd)
 }
 
 /* May it say for whom its requests are? */
-static bool is_trusted(uid_t uid)
+static bool is_trusted(const struct server *s, uid_t uid)
 {
-	return uid == 0 || uid == geteuid();
+	return uid == 0 || uid == s->trusted;
 }
 
 void client_add(struct server *s, int fd, uid_t uid)
 {
 	struct tenant *t = admit_tenant(s, uid, "");
 	/* who may speak for others holds connections for many, and keeps to limits of his own */
-	bool is_full = s->n_clients >= CLIENTS_MAX || (t && !is_trusted(uid) && t->n_clients >= CLIENTS_MAX / 2);
+	bool is_full = s->n_clients >= CLIENTS_MAX || (t && !is_trusted(s, uid) && t->n_clients >= CLIENTS_MAX / 2);
 	struct client *c = t && !is_full ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c) {
@@ -241,7 +241,7 @@ static int take_tenant(struct server *s, struct client *c, const struct native_m
 	char name[NATIVE_TENANT_MAX + 1] = "";
 	struct tenant *t;
 
-	if (!is_trusted(c->uid))
+	if (!is_trusted(s, c->uid))
 		return -EPERM;
 	if (c->state != CLIENT_IDLE || len == 0 || len > NATIVE_TENANT_MAX)
 		return -EPROTO;

@@ -26,8 +26,9 @@
 #define BACKOFF_STEP 6  /* doublings, at most */
 #define KEEPERS_MAX  32 /* in use at the same time, and again so many on their way out */
 
-static struct shared *shared_load(struct err *e)
+static struct shared *shared_load(struct server *s, struct err *e)
 {
+	bool is_split = s->launch.sock >= 0;
 	struct shared *sh = calloc(1, sizeof(*sh));
 	int r;
 
@@ -35,7 +36,8 @@ static struct shared *shared_load(struct err *e)
 		(void)err_set(e, ERR_HOST, ENOMEM, "configuration");
 		return NULL;
 	}
-	r = settings_load(&sh->settings, environ, e);
+	r = is_split ? settings_load_by(&sh->settings, environ, launch_settings, &s->launch, e)
+		     : settings_load(&sh->settings, environ, e);
 	if (r == 0)
 		r = settings_finish(&sh->settings, e);
 	if (r < 0) {
@@ -98,6 +100,7 @@ static int keeper_new(struct server *s, struct shared *sh, struct keeper **ret, 
 
 	if (!k)
 		return err_set(e, ERR_HOST, ENOMEM, "supervisor");
+	sh->settings.options.launcher = s->launch.sock >= 0 ? &s->launch.by : NULL;
 	r = supervisor_start(&sh->settings.options, &k->supervisor, e);
 	if (r < 0) {
 		free(k);
@@ -231,15 +234,20 @@ static int start_for(struct server *s, struct tenant *t, struct err *e)
 	return r;
 }
 
+int keeper_load(struct server *s, struct err *e)
+{
+	s->shared = shared_load(s, e);
+	if (!s->shared)
+		return e->sys ? -e->sys : -EINVAL;
+	return 0;
+}
+
 int keeper_start(struct server *s, struct err *e)
 {
 	struct keeper *k;
 	int r;
 
-	s->shared = shared_load(e);
-	if (!s->shared)
-		return e->sys ? -e->sys : -EINVAL;
-	s->own = admit_tenant(s, geteuid(), "");
+	s->own = admit_tenant(s, s->uid, "");
 	if (!s->own)
 		return err_set(e, ERR_HOST, ENOMEM, "start");
 	r = start_for(s, s->own, e);
@@ -259,7 +267,7 @@ int keeper_start(struct server *s, struct err *e)
 void keeper_reload(struct server *s)
 {
 	struct err e = { .kind = ERR_NONE };
-	struct shared *sh = s->is_stopping ? NULL : shared_load(&e);
+	struct shared *sh = s->is_stopping ? NULL : shared_load(s, &e);
 	struct keeper *k = NULL;
 
 	if (s->is_stopping)

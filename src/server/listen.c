@@ -121,23 +121,19 @@ static int clear_path(const char *path, const struct sockaddr_un *at, struct err
 }
 
 /* The folder made by us and the socket go to the group; everybody else is kept out by the modes. */
-static int give_to_group(const char *path, const char *group, struct err *e)
+static int give_to_group(const char *path, gid_t gid, struct err *e)
 {
-	const struct group *g = getgrnam(group);
-
-	if (!g)
-		return err_set(e, ERR_INVALID, 0, "server.group: there is no group %s", group);
-	if (chown(path, (uid_t)-1, g->gr_gid) < 0)
-		return err_set(e, ERR_HOST, errno, "%s: give to group %s", path, group);
-	if (strcmp(path, NATIVE_SYSTEM_SOCKET) == 0 && chown(NATIVE_SYSTEM_DIR, (uid_t)-1, g->gr_gid) < 0)
-		return err_set(e, ERR_HOST, errno, NATIVE_SYSTEM_DIR ": give to group %s", group);
+	if (chown(path, (uid_t)-1, gid) < 0)
+		return err_set(e, ERR_HOST, errno, "%s: give to group %u", path, gid);
+	if (strcmp(path, NATIVE_SYSTEM_SOCKET) == 0 && chown(NATIVE_SYSTEM_DIR, (uid_t)-1, gid) < 0)
+		return err_set(e, ERR_HOST, errno, NATIVE_SYSTEM_DIR ": give to group %u", gid);
 	return 0;
 }
 
-static int bind_path(struct listener *l, const char *group, struct err *e)
+static int bind_path(struct listener *l, gid_t group, struct err *e)
 {
 	struct sockaddr_un at = { .sun_family = AF_UNIX };
-	bool is_root = geteuid() == 0;
+	bool is_root = l->is_roots;
 	struct stat st;
 	mode_t old;
 	int r;
@@ -158,7 +154,7 @@ static int bind_path(struct listener *l, const char *group, struct err *e)
 		l->dev = st.st_dev;
 		l->ino = st.st_ino;
 	}
-	r = is_root && group ? give_to_group(l->path, group, e) : 0;
+	r = is_root && group != (gid_t)-1 ? give_to_group(l->path, group, e) : 0;
 	if (r == 0 && is_root && chmod(l->path, 0660) < 0)
 		r = err_set(e, ERR_HOST, errno, "%s", l->path);
 	if (r == 0 && listen(l->fd, BACKLOG) < 0)
@@ -166,11 +162,15 @@ static int bind_path(struct listener *l, const char *group, struct err *e)
 	return r;
 }
 
-int listener_open(struct listener *ret, const char *path, const char *group, struct err *e)
+int listener_open(struct listener *ret, const char *path, const char *group, gid_t front, struct err *e)
 {
-	struct listener l = { .fd = -1, .lock = -1 };
-	int r = take_manager_socket(&l, e);
+	struct listener l = { .fd = -1, .lock = -1, .is_roots = geteuid() == 0 };
+	const struct group *g = l.is_roots && group ? getgrnam(group) : NULL;
+	int r;
 
+	if (l.is_roots && group && !g)
+		return err_set(e, ERR_INVALID, 0, "server.group: there is no group %s", group);
+	r = take_manager_socket(&l, e);
 	if (r == 0) {
 		if (path && strlen(path) >= sizeof(l.path))
 			return err_set(e, ERR_INVALID, ENAMETOOLONG, "--socket %.200s", path);
@@ -183,7 +183,7 @@ int listener_open(struct listener *ret, const char *path, const char *group, str
 		if (r == 0)
 			r = take_lock(&l, e);
 		if (r == 0)
-			r = bind_path(&l, group, e);
+			r = bind_path(&l, g ? g->gr_gid : front, e);
 	}
 	if (r < 0) {
 		listener_close(&l);
@@ -193,12 +193,18 @@ int listener_open(struct listener *ret, const char *path, const char *group, str
 	return 0;
 }
 
-void listener_close(struct listener *l)
+void listener_remove(const struct listener *l)
 {
 	struct stat st;
 
-	if (l->fd >= 0 && l->path[0] && stat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->ino)
+	if (l->path[0] && stat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->ino)
 		(void)unlink(l->path);
+}
+
+void listener_close(struct listener *l)
+{
+	if (l->fd >= 0 && !l->is_others)
+		listener_remove(l);
 	fd_close(&l->fd);
 	fd_close(&l->lock); /* the file stays: removing it would let two servers lock different ones */
 }
@@ -217,7 +223,7 @@ int listener_accept(const struct listener *l, uid_t *ret_uid)
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
 		return -ECONNABORTED;
 	/* root's socket lets in whom its mode lets in; another's serves its owner and root */
-	if (geteuid() != 0 && peer.uid != 0 && peer.uid != geteuid())
+	if (!l->is_roots && peer.uid != 0 && peer.uid != geteuid())
 		return -ECONNABORTED;
 	*ret_uid = peer.uid;
 	return take_fd(&fd);

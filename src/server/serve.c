@@ -87,6 +87,7 @@ static void stop(struct server *s)
 	s->stop_at_ns = clock_now_ns() + s->shared->settings.conf.server.grace_ns;
 	(void)source_set(s, &s->listen_source, s->listener.fd, 0);
 	listener_close(&s->listener);
+	launch_unlisten(&s->launch);
 	for (struct client *c = s->clients; c; c = c->next) {
 		if (c->state != CLIENT_WAITING)
 			continue;
@@ -120,6 +121,15 @@ static void take_signals(struct server *s)
 	}
 }
 
+/* It speaks only when it is asked: this is its end.  There is no other, and supervisors can't do without for long. */
+static void lose_launcher(struct server *s)
+{
+	log_line(LOG_ERROR, "event=launcher_lost");
+	(void)source_set(s, &s->launch_source, s->launch.sock, 0);
+	s->status = EXIT_COULD_NOT;
+	s->is_over = true;
+}
+
 static void dispatch(struct server *s, const struct epoll_event *ev)
 {
 	struct source *src = ev->data.ptr;
@@ -141,6 +151,9 @@ static void dispatch(struct server *s, const struct epoll_event *ev)
 		break;
 	case SOURCE_KEEPER:
 		keeper_event(s, src->owner);
+		break;
+	case SOURCE_LAUNCHER:
+		lose_launcher(s);
 		break;
 	}
 }
@@ -266,6 +279,33 @@ static void raise_descriptors(void)
 	(void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
+/* The socket; and, of root's server, from here on without root's rights. */
+static int open_socket(struct server *s, const char *path, struct err *e)
+{
+	const char *group = s->shared->settings.conf.server.group;
+	struct front_user front = { .is_own = false };
+	int r;
+
+	s->uid = s->trusted = geteuid();
+	if (s->uid != 0)
+		return listener_open(&s->listener, path, NULL, (gid_t)-1, e);
+	confine_find_user(&front);
+	r = listener_open(&s->listener, path, group, front.is_own ? front.gid : (gid_t)-1, e);
+	if (r < 0)
+		return r;
+	record_prepare(s, front.uid, front.gid, front.is_own);
+	r = launch_split(&s->launch, &s->listener, &front, e);
+	if (r < 0)
+		return r;
+	if (r == 0)
+		log_line(LOG_WARNING, "event=front_is_root reason=\"there is no other user here\"");
+	if (front.is_own)
+		s->trusted = front.uid;
+	if (source_set(s, &s->launch_source, s->launch.sock, EPOLLIN) < 0)
+		return err_set(e, ERR_HOST, errno, "epoll");
+	return 0;
+}
+
 static int start(struct server *s, const char *path, struct err *e)
 {
 	int r;
@@ -274,11 +314,13 @@ static int start(struct server *s, const char *path, struct err *e)
 	if (s->epoll < 0)
 		return err_set(e, ERR_HOST, errno, "epoll");
 	raise_descriptors();
-	r = open_signals(s, e);
+	r = keeper_load(s, e);
+	if (r == 0)
+		r = open_socket(s, path, e);
+	if (r == 0)
+		r = open_signals(s, e);
 	if (r == 0)
 		r = keeper_start(s, e);
-	if (r == 0)
-		r = listener_open(&s->listener, path, s->shared->settings.conf.server.group, e);
 	if (r == 0 && source_set(s, &s->listen_source, s->listener.fd, EPOLLIN) < 0)
 		r = err_set(e, ERR_HOST, errno, "epoll");
 	if (r == 0)
@@ -310,6 +352,8 @@ static void end(struct server *s)
 	record_end(s);
 	keeper_done(s);
 	admit_done(s);
+	(void)source_set(s, &s->launch_source, s->launch.sock, 0);
+	launch_end(&s->launch);
 	fd_close(&s->signal_source.fd);
 	fd_close(&s->epoll);
 }
@@ -317,19 +361,20 @@ static void end(struct server *s)
 int serve(const char *path)
 {
 	struct server s = {
+		.launch = { .sock = -1 },
 		.listener = { .fd = -1, .lock = -1 },
+		.launch_source = { .kind = SOURCE_LAUNCHER, .fd = -1 },
 		.listen_source = { .kind = SOURCE_LISTENER, .fd = -1 },
 		.signal_source = { .kind = SOURCE_SIGNAL, .fd = -1 },
 		.epoll = -1,
 	};
 	struct err e = { .kind = ERR_NONE };
-	int status = 0;
 
 	log_open();
 	stats_start(&s.stats);
 	if (start(&s, path, &e) < 0 || !s.shared) {
 		(void)fprintf(stderr, "cloche: %s\n", e.msg);
-		status = e.kind == ERR_INVALID ? EXIT_WRONG : EXIT_COULD_NOT;
+		s.status = e.kind == ERR_INVALID ? EXIT_WRONG : EXIT_COULD_NOT;
 	} else {
 		log_line(LOG_INFO, "event=ready socket=\"%s\" max_running=%u queue_max=%u environments=%zu",
 			 s.listener.path, admit_max(&s), s.shared->settings.conf.server.queue_max,
@@ -339,5 +384,5 @@ int serve(const char *path)
 		log_line(LOG_INFO, "event=stopped");
 	}
 	end(&s);
-	return status;
+	return s.status;
 }

@@ -13,6 +13,7 @@
 #include "run/native.h"
 #include "run/run.h"
 #include "run/settings.h"
+#include "server/launch.h"
 #include "server/listen.h"
 #include "server/record.h"
 
@@ -25,6 +26,8 @@
  *	intake.c  a request to a valid job, or to an error
  *	admit.c   who waits, who is next
  *	work.c    a run under way: its output, its result
+ *	launch.c, launcher.c, confine.c
+ *	          root's server: the rights, and how all the rest goes without them
  *	keeper.c  supervisors: started, replaced, drained
  *	stats.c   what was counted, as JSON
  *	record.c  runs that have ended, into the history
@@ -35,7 +38,7 @@
 
 #define CLIENTS_MAX 1024
 
-enum source_kind { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_RUN, SOURCE_KEEPER };
+enum source_kind { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_RUN, SOURCE_KEEPER, SOURCE_LAUNCHER };
 
 /* A descriptor in the epoll set. */
 struct source {
@@ -142,7 +145,11 @@ struct stats {
 };
 
 struct server {
+	uid_t uid;            /* whose server it is */
+	uid_t trusted;        /* who may speak for others, besides root */
+	struct launch launch; /* root's: who starts supervisors */
 	struct listener listener;
+	struct source launch_source;
 	struct source listen_source;
 	struct source signal_source;
 	int epoll;
@@ -165,6 +172,7 @@ struct server {
 	uint64_t flush_at_ns; /* when the last answers must have been read */
 	bool has_stalled;     /* some client has something to read */
 	bool is_over;
+	int status; /* what we exit with */
 };
 
 /* serve.c */
@@ -212,6 +220,7 @@ void work_cancel(struct client *c);
 void work_fail(struct server *s, struct client *c, enum status status, const char *why);
 
 /* keeper.c */
+int keeper_load(struct server *s, struct err *e) MUST_CHECK;
 int keeper_start(struct server *s, struct err *e) MUST_CHECK;
 void keeper_reload(struct server *s);
 void keeper_event(struct server *s, struct keeper *k);

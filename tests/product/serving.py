@@ -67,8 +67,13 @@ class Server:
         self.reader.join(5)
         return self.p.returncode
 
+    def launcher(self):
+        """The process of root's server that has root's rights; 0: a user's server has none"""
+        return next((p for p in tree(self.p.pid)[1:] if name_of(p) == "cloche-launcher"), 0)
+
     def supervisors(self):
-        return [p for p in tree(self.p.pid) if p != self.p.pid and parent(p) == self.p.pid]
+        starter = self.launcher() or self.p.pid
+        return [p for p in tree(starter) if parent(p) == starter and name_of(p) == "cloche-supervisor"[:15]]
 
     def memory(self):
         with open(f"/proc/{self.p.pid}/status") as f:
@@ -84,6 +89,14 @@ class Server:
 
 def parent(pid):
     return processes().get(pid, (0, 0))[0]
+
+
+def name_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
 
 
 def request(script, **fields):
