@@ -110,13 +110,18 @@ static void page_done(struct page *p)
 	buf_done(&p->ends);
 }
 
+static int put(const struct page *p, const char *data, size_t len)
+{
+	return p->is_json ? history_put_json(data, len) : fd_write_all(STDOUT_FILENO, data, len);
+}
+
 /* Return: 0 or -errno */
 static int write_page(const struct page *p, bool is_reversed)
 {
 	size_t n = p->ends.len / sizeof(size_t);
 
 	if (!is_reversed)
-		return fd_write_all(STDOUT_FILENO, p->b.data, p->b.len);
+		return put(p, p->b.data, p->b.len);
 	for (size_t i = n; i > 0; i--) {
 		size_t from = 0;
 		size_t to;
@@ -125,7 +130,7 @@ static int write_page(const struct page *p, bool is_reversed)
 		memcpy(&to, p->ends.data + (i - 1) * sizeof(to), sizeof(to));
 		if (i > 1)
 			memcpy(&from, p->ends.data + (i - 2) * sizeof(from), sizeof(from));
-		r = fd_write_all(STDOUT_FILENO, p->b.data + from, to - from);
+		r = put(p, p->b.data + from, to - from);
 		if (r < 0)
 			return r;
 	}

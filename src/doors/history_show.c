@@ -31,6 +31,42 @@ static int put(const char *data, size_t len)
 	return shown ? fd_write_all(STDOUT_FILENO, shown, strlen(shown)) : -ENOMEM;
 }
 
+/* What text_visible_char() made of a character in a JSON string, as JSON has it. */
+static int add_escape(struct buf *b, const char *shown)
+{
+	unsigned long c = strtoul(shown + 2, NULL, 16);
+
+	if (c < 0x10000)
+		return buf_printf(b, "\\u%04lx", c);
+	c -= 0x10000;
+	return buf_printf(b, "\\u%04lx\\u%04lx", 0xd800 + (c >> 10), 0xdc00 + (c & 0x3ff));
+}
+
+int history_put_json(const char *json, size_t len)
+{
+	struct buf b;
+	size_t n;
+	int r = 0;
+
+	if (!isatty(STDOUT_FILENO))
+		return fd_write_all(STDOUT_FILENO, json, len);
+	buf_init(&b, SIZE_MAX / 2);
+	for (size_t i = 0; i < len && r == 0; i += n) {
+		char out[TEXT_VISIBLE_CHAR];
+		enum utf8_part part;
+		size_t k;
+
+		n = utf8_next(json + i, len - i, &part);
+		k = text_visible_char(json + i, n, part, out);
+		/* of the control characters, JSON has newlines alone: between its lines */
+		r = k > n && json[i] != '\n' ? add_escape(&b, out) : buf_add(&b, json + i, n);
+	}
+	if (r == 0)
+		r = fd_write_all(STDOUT_FILENO, b.data, b.len);
+	buf_done(&b);
+	return r;
+}
+
 /* @key of the result: its bytes if they were kept as such, else its text */
 static int put_stream(const json_t *result, const char *key)
 {
@@ -206,7 +242,7 @@ int history_show_print(const struct history_show *what, const char *json, struct
 	int r;
 
 	if (what->is_json) {
-		r = fd_write_all(STDOUT_FILENO, json, strlen(json));
+		r = history_put_json(json, strlen(json));
 		if (r == 0)
 			r = fd_write_all(STDOUT_FILENO, "\n", 1);
 		return r == 0 || r == -EPIPE ? 0 : err_set(e, ERR_HOST, -r, "standard output");

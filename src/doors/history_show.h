@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/err.h"
 #include "base/macro.h"
@@ -21,3 +22,10 @@ struct history_show {
  * Return: 0; -errno with @e set (ERR_NOT_FOUND: what was wanted is not kept).
  */
 int history_show_print(const struct history_show *what, const char *json, struct err *e) MUST_CHECK;
+
+/*
+ * history_put_json() - JSON on standard output; for a terminal, what it would obey or hide is written as escapes of JSON
+ *
+ * Return: 0 or -errno
+ */
+int history_put_json(const char *json, size_t len) MUST_CHECK;
