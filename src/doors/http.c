@@ -97,9 +97,11 @@ static int make_local_token(struct door *d, struct err *e)
 	auto_free char *path = NULL;
 	auto_fd int fd = -1;
 
-	if (geteuid() != 0 && (!runtime || *runtime != '/'))
+	if (!runtime || *runtime != '/')
+		runtime = geteuid() == 0 ? "/run" : NULL;
+	if (!runtime)
 		return 0; /* nowhere to put it */
-	if (asprintf(&folder, "%s/cloche", geteuid() == 0 ? "/run" : runtime) < 0 ||
+	if (asprintf(&folder, "%s/cloche", runtime) < 0 ||
 	    asprintf(&path, "%s/http-token", folder) < 0)
 		return err_set(e, ERR_HOST, ENOMEM, "start");
 	(void)mkdir(folder, geteuid() == 0 ? 0755 : 0700);

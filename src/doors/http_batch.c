@@ -226,7 +226,7 @@ static bool next_of_body(struct batch *b, struct item *i)
 		b->line++;
 		if (len && line[len - 1] == '\r')
 			len--;
-		if (len == strspn(line, " \t\r"))
+		if (strspn(line, " \t\r") >= len)
 			continue;
 		i->line = b->line;
 		i->json = line;

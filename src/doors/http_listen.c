@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -160,18 +162,36 @@ int listen_tcp(const char *address, bool is_behind_tls_proxy, int *ret_fd, char 
 	return r;
 }
 
+static int drop_capabilities(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2] = { { .effective = 0 } };
+
+	return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
+}
+
+/*
+ * After:   what listens is open, the first token is written      Before: the first byte of a client
+ * Should:  be the user that cloched believes (it is that user itself), with no group, capability or way to either
+ */
 int privileges_drop(struct err *e)
 {
-	uid_t uid;
-	gid_t gid;
+	uid_t uid = 0;
+	gid_t gid = 0;
+	int r;
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return err_set(e, ERR_HOST, errno, "no_new_privs");
-	if (geteuid() != 0)
-		return 0;
-	if (tokens_door_user(&uid, &gid) < 0)
-		return err_set(e, ERR_HOST, 0, "there is neither a user %s nor nobody", DOOR_USER);
-	if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
-		return err_set(e, ERR_HOST, errno, "become user %u", uid);
-	return 0;
+	if (geteuid() == 0) {
+		if (tokens_door_user(&uid, &gid) < 0)
+			return err_set(e, ERR_HOST, 0,
+				       "root's server is asked over HTTP by way of the user " DOOR_USER
+				       ", which is not there: useradd --system " DOOR_USER);
+		if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0)
+			return err_set(e, ERR_HOST, errno, "become group %u", gid);
+	}
+	for (int cap = 0; geteuid() == 0 && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+	r = uid && setresuid(uid, uid, uid) < 0 ? -errno : drop_capabilities();
+	if (r < 0)
+		return err_set(e, ERR_HOST, -r, "become user %u", uid);
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? err_set(e, ERR_HOST, errno, "no_new_privs") : 0;
 }

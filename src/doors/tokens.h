@@ -72,15 +72,15 @@ bool tokens_name_ok(const char *name);
  * tokens_add() - make a secret for @new (its hash and created are filled here) and write the file
  * @ret: the secret, for the one time that it is seen
  *
- * Return: 0; -EEXIST with ERR_INVALID: the name is taken; -errno with @e set.
+ * Return: 0 or -errno with @e set (ERR_INVALID: the name is taken).
  */
 int tokens_add(struct tokens *t, struct token *new, char ret[TOKEN_TEXT_SIZE], struct err *e) MUST_CHECK;
 
-/* tokens_door_user() - as whom root's door works: DOOR_USER if there is one, else nobody.  Return: 0 or -ENOENT */
+/* tokens_door_user() - as whom root's door works.  Return: 0 or -ENOENT */
 int tokens_door_user(uid_t *ret_uid, gid_t *ret_gid) MUST_CHECK;
 #define DOOR_USER "cloche"
 
-/* tokens_remove() - Return: 0; -ENOENT with ERR_NOT_FOUND; -errno with @e set */
+/* tokens_remove() - Return: 0 or -errno with @e set (ERR_NOT_FOUND: no such token) */
 int tokens_remove(struct tokens *t, const char *name, struct err *e) MUST_CHECK;
 
 /* token_make() - a new secret and its hash.  Return: 0 or -errno */

@@ -20,8 +20,6 @@ int tokens_door_user(uid_t *ret_uid, gid_t *ret_gid)
 {
 	const struct passwd *p = getpwnam(DOOR_USER);
 
-	if (!p)
-		p = getpwnam("nobody");
 	if (!p || p->pw_uid == 0)
 		return -ENOENT;
 	*ret_uid = p->pw_uid;
@@ -182,7 +180,7 @@ int tokens_add(struct tokens *t, struct token *new, char ret[TOKEN_TEXT_SIZE], s
 	if (r < 0)
 		return r;
 	if (tokens_by_name(t, new->name))
-		return err_set(e, ERR_INVALID, EEXIST, "token %s", new->name);
+		return err_set(e, ERR_INVALID, 0, "token %s: there is one already", new->name);
 	if (t->n >= TOKENS_MAX)
 		return err_set(e, ERR_INVALID, 0, "there are %d tokens already, which is the most", TOKENS_MAX);
 	new->created = time(NULL);
@@ -209,6 +207,6 @@ int tokens_remove(struct tokens *t, const char *name, struct err *e)
 		return r;
 	less = tokens_by_name(t, name);
 	if (!less)
-		return err_set(e, ERR_NOT_FOUND, ENOENT, "token %s", name);
+		return err_set(e, ERR_NOT_FOUND, 0, "token %s: there is none", name);
 	return store(t, folder, NULL, less, e);
 }
