@@ -64,7 +64,8 @@ static void on_done(void *userdata, struct runner_answer *answer)
 
 static void tell_progress(struct mcp_call *c)
 {
-	double seconds = (double)((clock_now_ns() - c->started_ns) / NS_PER_MS) / 1e3;
+	uint64_t ms = (clock_now_ns() - c->started_ns) / NS_PER_MS;
+	double seconds = (double)ms / 1e3;
 	double total = (double)c->timeout_ns / (double)NS_PER_SEC;
 	auto_free char *text = NULL;
 	char words[100];

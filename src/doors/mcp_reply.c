@@ -11,7 +11,7 @@
 
 #define SERVER_INFO "{\"name\": \"cloche\", \"title\": \"cloche\", \"version\": \"" CLOCHE_VERSION "\"}"
 /* Lists are the same for everybody and for as long as this program runs. */
-#define CACHING      "\"ttlMs\": 3600000, \"cacheScope\": \"public\""
+#define CACHING "\"ttlMs\": 3600000, \"cacheScope\": \"public\""
 /* Who asks for prompts and resources gets empty lists: in some clients each one would become a tool. */
 #define CAPABILITIES "\"capabilities\": {\"tools\": {}, \"prompts\": {}, \"resources\": {}}"
 #define INSTRUCTIONS                                                                                                   \

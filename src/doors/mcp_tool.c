@@ -2,7 +2,6 @@
 /* The one tool: what clients are told about it, and a request of its arguments. */
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +33,9 @@ static double seconds(uint64_t ns)
 /* A whole number where it is one: not every reader of a schema likes 25.0. */
 static json_t *number(double v)
 {
-	return floor(v) == v ? json_integer((json_int_t)v) : json_real(v);
+	json_int_t whole = (json_int_t)v;
+
+	return (double)whole < v ? json_real(v) : json_integer(whole);
 }
 
 /* What is true here alone: the time that a call has. */

@@ -305,7 +305,7 @@ static int take(struct remote *r, struct incoming *in)
 	case NATIVE_STATS_REPLY:
 		if (in->m.head.type != (r->reply ? r->reply : (uint32_t)NATIVE_RESULT))
 			return -EPROTO;
-		/* fall through */
+		__attribute__((fallthrough));
 	case NATIVE_ERROR:
 		r->answer = in->m.head.type;
 		r->code = in->m.head.code;

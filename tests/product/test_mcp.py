@@ -47,7 +47,7 @@ def test_both_eras_in_one_process(who):
     ("x = bytearray(200 << 20)", {"limits": {"memory_bytes": 64 << 20}}, "memory_limit"),
     ("while True: print('y' * 1000)", {"limits": {"output_bytes_hard": 1 << 20}}, "output_limit"),
     ("print(1)", {"timeout": 0}, None),
-    ("print(1)", {"tiemout": 1}, None),
+    ("print(1)", {"time_out": 1}, None),
     ("print(1)", {"environment": "nowhere"}, None),
     ("print(1)\0", {}, None),
     ("print('\ud800')", {}, None),
