@@ -100,6 +100,15 @@ static void feed_read(struct loop *l)
 
 enum { AT_SIGNAL, AT_RUN, AT_INPUT, AT_READER, AT_MAX };
 
+/* Milliseconds until something is to be done by the clock; -1: nothing. */
+static int wait_ms(const struct loop *l)
+{
+	int run = task_wait_ms(l->task);
+	int show = l->d->progress ? progress_wait_ms(l->d->progress) : -1;
+
+	return run < 0 || (show >= 0 && show < run) ? show : run;
+}
+
 /* Wait for something to happen and let it happen.  Return: as task_step() */
 static int turn(struct loop *l, struct err *e)
 {
@@ -113,11 +122,13 @@ static int turn(struct loop *l, struct err *e)
 		/* no event asked for: only that the reader went away is of interest */
 		[AT_READER] = { .fd = l->is_cancelled ? -1 : STDOUT_FILENO },
 	};
+	int n;
 	int r = 0;
 
 	if (l->d->progress)
 		progress_show(l->d->progress);
-	if (poll(p, AT_MAX, l->d->progress ? progress_wait_ms(l->d->progress) : -1) < 0)
+	n = poll(p, AT_MAX, wait_ms(l));
+	if (n < 0)
 		return errno == EINTR ? 0 : err_set(e, ERR_HOST, errno, "poll");
 	if (p[AT_SIGNAL].revents && signals_take(l->d->signals))
 		cancel(l);
@@ -127,7 +138,7 @@ static int turn(struct loop *l, struct err *e)
 	}
 	if (p[AT_INPUT].revents)
 		feed_read(l);
-	if (p[AT_RUN].revents) {
+	if (p[AT_RUN].revents || n == 0) {
 		if (f->is_waiting)
 			feed_push(f, l->task);
 		r = task_step(l->task, e);

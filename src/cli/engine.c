@@ -2,6 +2,7 @@
 #include "cli/engine.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,12 +200,19 @@ short task_events(const struct task *t)
 	return t->run ? run_events(t->run) : remote_events(t->remote);
 }
 
+int task_wait_ms(struct task *t)
+{
+	return t->run ? run_wait_ms(t->run) : -1;
+}
+
 int task_step(struct task *t, struct err *e)
 {
 	int r = t->run ? run_step(t->run, e) : remote_step(t->remote, e);
 
 	if (r < 0)
 		t->lost = *e;
+	if (r == -ETIMEDOUT && t->run) /* it does not answer: closing its socket would not end it */
+		supervisor_end(t->g->supervisor, SIGKILL);
 	return r;
 }
 

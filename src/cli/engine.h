@@ -62,6 +62,7 @@ int task_start(struct engine *g, const struct asked *q, const struct run_hooks *
 	       struct err *e) MUST_CHECK;
 int task_fd(const struct task *t);
 short task_events(const struct task *t);
+int task_wait_ms(struct task *t); /* -1: as long as it takes, a server has its own patience */
 int task_step(struct task *t, struct err *e) MUST_CHECK;
 ssize_t task_input(struct task *t, const void *data, size_t len) MUST_CHECK;
 void task_cancel(struct task *t);

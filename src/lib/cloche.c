@@ -98,7 +98,7 @@ static int finish(struct cloche *c, struct run *run, char **ret_result, struct c
 	while ((r = run_step(run, &e)) == 0) {
 		struct pollfd p = { .fd = run_fd(run), .events = run_events(run) };
 
-		(void)poll(&p, 1, -1);
+		(void)poll(&p, 1, run_wait_ms(run));
 	}
 	c->has_ended = r < 0; /* told by the result: internal_error */
 	r = run_finish(run, &result, &e);

@@ -46,6 +46,8 @@ struct run {
 	bool is_done;
 	bool is_lost;
 	bool is_cancel_asked;
+	bool is_cancel_timed;
+	uint64_t patience_ns; /* when a supervisor that says nothing is given up */
 	struct err err;
 	struct result result;
 	struct wire_outcome outcome;

@@ -16,6 +16,11 @@
 #include "run/front.h"
 
 #define STEP_MESSAGES 8 /* in one run_step() */
+#ifdef CLOCHE_FAIL_STEPS
+#define PATIENCE_NS (2 * NS_PER_SEC) /* as below: tests have no time */
+#else
+#define PATIENCE_NS (40 * NS_PER_SEC) /* beyond a run's timeout: building, clean-up, and thirty seconds for a busy host */
+#endif
 
 static const struct front_environment *environment_of(const struct supervisor *s, const char *name, uint32_t *ret_index)
 {
@@ -175,6 +180,7 @@ int run_start(struct supervisor *s, const struct job *j, bool is_streamed, const
 		return k;
 	}
 	feed(r);
+	r->patience_ns = clock_now_ns() + j->timeout_ns + PATIENCE_NS;
 	*ret = r;
 	return 0;
 }
@@ -240,6 +246,32 @@ static int take(struct run *r, size_t len)
 	}
 }
 
+int run_wait_ms(struct run *r)
+{
+	uint64_t now = clock_now_ns();
+
+	if (r->is_cancel_asked && !r->is_cancel_timed) {
+		r->is_cancel_timed = true;
+		if (r->patience_ns > now + PATIENCE_NS)
+			r->patience_ns = now + PATIENCE_NS;
+	}
+	return now < r->patience_ns ? (int)((r->patience_ns - now) / NS_PER_MS) + 1 : 0;
+}
+
+/* There is nothing to take.  Return: whether there still may be */
+static bool may_come(struct run *r, bool has_come)
+{
+	uint64_t soonest = clock_now_ns() + PATIENCE_NS;
+
+	if (has_come && r->patience_ns < soonest) /* our reader was slow, or the end is long */
+		r->patience_ns = soonest;
+	if (run_wait_ms(r) > 0)
+		return true;
+	r->is_lost = true;
+	(void)err_set(&r->err, ERR_HOST, ETIMEDOUT, "the supervisor does not answer");
+	return false;
+}
+
 int run_step(struct run *r, struct err *e)
 {
 	feed(r);
@@ -250,8 +282,10 @@ int run_step(struct run *r, struct err *e)
 		if (taken == STEP_MESSAGES) /* others have their turn, and our reader too */
 			return 0;
 		n = fd_take(r->channel, &r->message, sizeof(r->message), false);
-		if (n == -EAGAIN)
+		if (n == -EAGAIN && may_come(r, taken > 0))
 			return 0;
+		if (n == -EAGAIN)
+			break;
 		k = n < (ssize_t)sizeof(r->message.head) ? -EPIPE : take(r, (size_t)n - sizeof(r->message.head));
 		if (k == 0)
 			continue;
@@ -304,7 +338,7 @@ int run_job(struct supervisor *s, const struct job *j, struct result *ret, struc
 	while (run_step(r, &lost) == 0) {
 		struct pollfd p = { .fd = run_fd(r), .events = run_events(r) };
 
-		(void)poll(&p, 1, -1);
+		(void)poll(&p, 1, run_wait_ms(r));
 	}
 	return run_finish(r, ret, e);
 }

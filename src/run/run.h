@@ -167,6 +167,14 @@ int run_start(struct supervisor *s, const struct job *j, bool is_streamed, const
 int run_fd(const struct run *r);
 short run_events(const struct run *r);
 
+/*
+ * run_wait_ms() - milliseconds, more than 0, in which something has to come; 0: run_step() gives the run up
+ *
+ * A supervisor answers by the end of a run's timeout and its own clean-up.  One that says nothing for 40 seconds more is
+ * stuck, and so would be who waits for it.
+ */
+int run_wait_ms(struct run *r);
+
 /* run_step() - take some of what has arrived, without blocking (what is left makes run_fd() readable again).  Return: 0 go on, 1 done, -errno (the run is lost: still call run_finish()) */
 int run_step(struct run *r, struct err *e) MUST_CHECK;
 

@@ -22,6 +22,7 @@
 
 #define STABLE_NS    (10 * NS_PER_SEC) /* who lived so long is no part of a row of failures */
 #define END_NS       (2 * NS_PER_SEC)  /* what a supervisor gets to end by itself, and then by SIGTERM */
+#define START_NS     (30 * NS_PER_SEC) /* who is not ready by then never will be */
 #define BACKOFF_NS   (100 * NS_PER_MS)
 #define BACKOFF_STEP 6  /* doublings, at most */
 #define KEEPERS_MAX  32 /* in use at the same time, and again so many on their way out */
@@ -242,6 +243,11 @@ int keeper_load(struct server *s, struct err *e)
 	return 0;
 }
 
+static bool is_late(const struct keeper *k)
+{
+	return !k->is_ready && clock_now_ns() > k->started_ns + START_NS;
+}
+
 int keeper_start(struct server *s, struct err *e)
 {
 	struct keeper *k;
@@ -257,7 +263,9 @@ int keeper_start(struct server *s, struct err *e)
 	while ((r = supervisor_state(k->supervisor, e)) == 0) {
 		struct pollfd p = { .fd = supervisor_fd(k->supervisor), .events = POLLIN };
 
-		(void)poll(&p, 1, -1);
+		if (is_late(k))
+			return err_set(e, ERR_HOST, ETIMEDOUT, "the supervisor does not get ready");
+		(void)poll(&p, 1, START_NS / NS_PER_MS);
 	}
 	if (r > 0)
 		keeper_event(s, k);
@@ -352,6 +360,19 @@ static void start_wanted(struct server *s, struct tenant *t)
 	serve_fail_waiting(s, t, e.msg);
 }
 
+static void look_at_starts(struct server *s)
+{
+	struct err e = { .kind = ERR_NONE };
+
+	(void)err_set(&e, ERR_HOST, ETIMEDOUT, "the supervisor does not get ready");
+	if (s->coming && is_late(s->coming))
+		lose(s, s->coming, &e);
+	for (struct tenant *t = s->tenants; t; t = t->next) {
+		if (t->current && is_late(t->current))
+			lose(s, t->current, &e);
+	}
+}
+
 static void look_at_tenants(struct server *s)
 {
 	uint64_t now = clock_now_ns();
@@ -376,9 +397,13 @@ uint64_t keeper_next_tick(const struct server *s)
 		if (!k->n_runs && now + 20 * NS_PER_MS < next)
 			next = now + 20 * NS_PER_MS;
 	}
+	if (s->coming)
+		next = s->coming->started_ns + START_NS + 1;
 	for (struct tenant *t = s->tenants; t; t = t->next) {
 		uint64_t at = idle_until(s, t);
 
+		if (t->current && !t->current->is_ready)
+			at = t->current->started_ns + START_NS + 1;
 		if (is_wanting(s, t) && t->start_at_ns > now) /* else it waits for a place: that comes by an event */
 			at = t->start_at_ns;
 		if (at && at < next)
@@ -401,6 +426,7 @@ void keeper_tick(struct server *s)
 		else
 			at = &k->next;
 	}
+	look_at_starts(s);
 	look_at_tenants(s);
 }
 

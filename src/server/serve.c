@@ -22,6 +22,7 @@
 #define ACCEPTS        16               /* in one turn */
 #define KILL_NS        (3 * NS_PER_SEC) /* what cancelled runs get to end */
 #define READ_NS        NS_PER_SEC       /* ... and their clients, to read what they have for them */
+#define LOOK_NS        NS_PER_SEC
 #define FLUSH_NS       (2 * NS_PER_SEC) /* what clients get to read their last answers */
 
 int source_set(struct server *s, struct source *src, int fd, uint32_t events)
@@ -195,6 +196,18 @@ static void get_on_with_the_end(struct server *s, uint64_t now)
 	s->is_over = (s->n_running == 0 && (is_flushed || now >= s->flush_at_ns)) || now >= s->stop_at_ns + KILL_NS;
 }
 
+/* Nobody waits for ever: a supervisor that does not answer is replaced, and its runs hear of it. */
+static void look_at_runs(struct server *s, uint64_t now)
+{
+	if (s->n_running == 0 || now < s->look_at_ns)
+		return;
+	s->look_at_ns = now + LOOK_NS;
+	for (struct client *c = s->clients; c; c = c->next) {
+		if (c->run && !c->out && run_wait_ms(c->run) == 0)
+			work_event(s, c, 0);
+	}
+}
+
 static void tick(struct server *s)
 {
 	uint64_t now = clock_now_ns();
@@ -205,6 +218,7 @@ static void tick(struct server *s)
 	}
 	keeper_tick(s);
 	admit_next(s);
+	look_at_runs(s, now);
 	drop_stalled(s, now);
 	if (s->is_stopping)
 		get_on_with_the_end(s, now);
@@ -227,6 +241,8 @@ static int next_tick(const struct server *s)
 	sooner(&next, keeper_next_tick(s));
 	if (s->has_stalled)
 		sooner(&next, now + NS_PER_SEC);
+	if (s->n_running)
+		sooner(&next, s->look_at_ns);
 	if (s->is_stopping) {
 		sooner(&next, s->stop_at_ns > now ? s->stop_at_ns : now + 50 * NS_PER_MS);
 		sooner(&next, s->flush_at_ns);

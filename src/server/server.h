@@ -168,6 +168,7 @@ struct server {
 	struct shared *shared; /* in force */
 	uint64_t accept_at_ns;  /* out of descriptors: when to accept again; 0: now */
 	bool is_stopping;
+	uint64_t look_at_ns;  /* when to look for runs that say nothing any more */
 	uint64_t stop_at_ns;  /* when runs are cancelled */
 	uint64_t flush_at_ns; /* when the last answers must have been read */
 	bool has_stalled;     /* some client has something to read */

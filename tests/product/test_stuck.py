@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Every wait has an end: a process of ours that stops answering costs a run at most.
+
+With a build of -Dfail_steps=true (CLOCHE_BIN_FAIL, default: <repository>/build-fail/cloche), in which patience is two
+seconds instead of forty.
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+import harness
+from conftest import _account, _can_execute, _readable_copy
+from harness import cmdline, tree, wait_for
+from serving import Native, Server, parent, request
+
+FAIL = pathlib.Path(os.environ.get("CLOCHE_BIN_FAIL") or harness.REPO / "build-fail" / "cloche").absolute()
+SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
+
+
+@pytest.fixture
+def hasty(who, homes):
+    """The caller, with the impatient program"""
+    if not os.access(FAIL, os.X_OK):
+        pytest.skip(f"no build with fail_steps at {FAIL}")
+    path = FAIL
+    if not who.is_root and os.geteuid() == 0 and not _can_execute(_account(), FAIL):
+        copy = homes / "build-fail"
+        if not copy.exists():
+            copy.mkdir()
+            _readable_copy(FAIL.parent, copy)
+        path = copy / FAIL.name
+    return harness.Who(who.name, who.uid, who.gid, who.home, path)
+
+
+def insides(root):
+    """The supervisors that build sandboxes, below @root; the inits that they make look alike"""
+    return [p for p in tree(root) if cmdline(p).startswith(b"cloche-supervisor\0inside")
+            and cmdline(parent(p)) == b"cloche-supervisor\0"]
+
+
+def stop_inside(root):
+    found = wait_for(lambda: insides(root))
+    assert found, [(p, cmdline(p)) for p in tree(root)]
+    for pid in found:
+        os.kill(pid, signal.SIGSTOP)
+    return found
+
+
+def zygotes(root):
+    """Not their forks, which look alike but live in a sandbox's processes"""
+    ours = {os.readlink(f"/proc/{p}/ns/pid") for p in insides(root)}
+    return [p for p in tree(root) if b"/tmp/main.py" in cmdline(p) and os.readlink(f"/proc/{p}/ns/pid") in ours]
+
+
+@pytest.mark.parametrize("end", ["by itself", "SIGTERM"])
+def test_a_supervisor_that_does_not_answer(hasty, residue, end):
+    p = hasty.popen("trigger", "--local", stdin=subprocess.PIPE)
+    p.stdin.write(json.dumps(request(SLEEP, timeout=1.0, args=[residue.mark])).encode())
+    p.stdin.close()
+    residue.script(p.pid)
+    stop_inside(p.pid)
+    start = time.monotonic()
+    if end == "SIGTERM":
+        p.send_signal(signal.SIGTERM)
+    out = p.stdout.read()
+    p.wait(10)
+    assert time.monotonic() - start < 6
+    if end == "by itself":
+        r = harness.Result(harness.strict_json(out))
+        assert r.status == "internal_error" and "does not answer" in r.message, r
+    residue.assert_none(may_leave_empty_cgroup=True)
+
+
+def test_a_server_replaces_it(hasty):
+    with Server(hasty) as server:
+        with Native(server.path) as n:
+            assert n.run(request("print(1)")).stdout == "1\n"
+            n.start(request(SLEEP, timeout=1.0))
+            assert wait_for(lambda: server.counts()["running"] == 1)
+            first = stop_inside(server.p.pid)
+            start = time.monotonic()
+            r = n.answer()
+            assert r.status == "internal_error" and "does not answer" in r.message, r
+            assert time.monotonic() - start < 6
+            r = n.run(request("print(2)"))
+            assert (r.status, r.stdout) == ("ok", "2\n"), r
+        assert wait_for(lambda: not set(first) & set(tree(server.p.pid)), 10), "the stuck one is ended"
+
+
+def test_a_client_that_went_away_from_a_stuck_run(hasty):
+    with Server(hasty) as server:
+        with Native(server.path) as n:
+            n.start(request(SLEEP, timeout=600))
+            assert wait_for(lambda: server.counts()["running"] == 1)
+            stop_inside(server.p.pid)
+        assert wait_for(lambda: server.counts()["running"] == 0, 8)
+        with Native(server.path) as n:
+            assert n.run(request("print(2)")).stdout == "2\n"
+
+
+def test_a_zygote_that_does_not_answer(hasty):
+    """Who needs a fork of it goes cold; then there is another."""
+    with Server(hasty) as server:
+        with Native(server.path) as n:
+            assert wait_for(lambda: n.run(request("print(1)")).mode == "warm", 10)
+            stuck = zygotes(server.p.pid)
+            assert stuck
+            for pid in stuck:
+                os.kill(pid, signal.SIGSTOP)
+            start = time.monotonic()
+            results = [n.run(request("print(1)")) for _ in range(12)]  # more than are parked
+            assert {r.status for r in results} == {"ok"}, results
+            assert time.monotonic() - start < 8
+            assert wait_for(lambda: n.run(request("print(1)")).mode == "warm", 10)
+        assert not set(stuck) & set(tree(server.p.pid))
+
+
+def test_siblings_of_the_script_are_reaped(hasty):
+    """CLONE_PARENT would make children of the supervisor's, which nobody reaps: it is refused."""
+    script = ("import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+              "pid = libc.syscall(56, 0x8000 | 17, 0, 0, 0, 0)\n"
+              "if pid == 0:\n    os._exit(0)\nprint(pid, ctypes.get_errno())")
+    r = hasty.trigger(script, "--local", wait=20)
+    assert (r.status, r.stdout) == ("ok", "-1 1\n"), r
