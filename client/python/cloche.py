@@ -411,17 +411,26 @@ class _Control:
 
     def __init__(self) -> None:
         self.is_cancelled = False
-        self.stop: Optional[Callable[[], None]] = None
+        self._stop: Optional[Callable[[], None]] = None
+        self._lock = threading.Lock()
 
     def cancel(self) -> None:
-        self.is_cancelled = True
-        if self.stop:
-            self.stop()
+        with self._lock:
+            self.is_cancelled = True
+            if self._stop:
+                self._stop()
 
     def started(self, stop: Callable[[], None]) -> None:
-        self.stop = stop
-        if self.is_cancelled:
-            stop()
+        with self._lock:
+            self._stop = stop
+            if self.is_cancelled:
+                stop()
+
+    def ended(self) -> bool:
+        """From now on cancel() touches nothing: the connection may be another run's.  Return: whether it has before"""
+        with self._lock:
+            self._stop = None
+            return self.is_cancelled
 
 
 class _Stale(Exception):
@@ -552,7 +561,7 @@ class _Native:
                 break
             else:
                 raise ServerError(f"the server sent a message of an unknown kind, {kind}")
-        self.is_usable = not control.is_cancelled
+        self.is_usable = not control.ended()
         if kind == _ERROR:
             _refuse(_text(data), code == _BUSY, code in _CALLERS)
         return _text(data)
@@ -626,6 +635,7 @@ class _Program:
                     parts.append(part)
                 status = p.wait()
             finally:
+                control.ended()
                 p.stdout.close()
                 if p.poll() is None:
                     p.terminate()  # it ends the run before itself
@@ -839,7 +849,7 @@ class _Http:
             raise ServerError("the server gave the run no id")
 
         def delete() -> None:
-            with contextlib.suppress(ClocheError, OSError):
+            with contextlib.suppress(ClocheError, _Absent, OSError):
                 other = _finish_here(self.where.open(), time.monotonic() + 5)
                 try:
                     _finish_here(other.ask("DELETE", f"/v1/runs/{run_id}"), time.monotonic() + 5)

@@ -214,6 +214,10 @@ def test_cancelling(who, server):
             with c.stream(SLEEP) as run:
                 run.cancel()
                 assert run.result().status == "cancelled"
+            with c.stream("pass") as run:
+                assert run.result().ok and len(c._where._idle) == 1
+                run.cancel()
+                assert c.run("print(1)").stdout == "1\\n" and run.result().ok, "too late: nobody else is cancelled"
             with c.stream(SLEEP) as run:
                 next(run)
                 assert running() == 1
@@ -554,7 +558,7 @@ class FalseHttp:
         self.s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.s.bind(self.path)
         self.s.listen()
-        self.asked = 0
+        self.asked = self.hung_up = 0
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
@@ -567,6 +571,7 @@ class FalseHttp:
                 self.asked += 1
                 c.recv(1 << 17)
                 c.sendall(self.answer)
+            self.hung_up += 1
 
     def close(self):
         self.s.shutdown(socket.SHUT_RDWR)
@@ -602,13 +607,15 @@ def test_over_http_never_a_result_that_was_not_one(tmp_path, servers):
                 raise AssertionError(name, ask(cloche.Client(f"http+unix:{server.path}", patience=0)))
             assert server.asked == 1, "a request that may have run is not sent again"
             server.close()
-    for answer, asked in ((ok % (len(whole), whole), 1), (chunked(whole), 1),
-                          (b"HTTP/1.1 100 Continue\r\n\r\n" + ok % (len(whole), whole), 1)):
+    for answer in (ok % (len(whole), whole), chunked(whole),
+                   b"HTTP/1.1 100 Continue\r\n\r\n" + ok % (len(whole), whole)):
         folder = tmp_path / str(len(os.listdir(tmp_path)))
         folder.mkdir()
         server = FalseHttp(folder, answer)
         c = cloche.Client(f"http+unix:{server.path}")
-        assert [c.run("print(1)").stdout for _ in range(2)] == ["1\n", "1\n"], "also when it had hung up meanwhile"
+        for n in (1, 2):
+            assert c.run("print(1)").stdout == "1\n", "also when it had hung up meanwhile"
+            assert wait_for(lambda: server.hung_up == n)  # noqa: B023
         server.close()
     folder = tmp_path / "stream"
     folder.mkdir()
