@@ -179,7 +179,7 @@ static void test_set_refusals(void **state)
 	assert_string_equal(
 		e.msg,
 		"flag: [nope] is an unknown section: known are [limits], [environment NAME], [screen], [protect], "
-		"[server], [http]");
+		"[server], [http], [history]");
 	assert_int_equal(c->n_environments, 1);
 }
 
@@ -239,13 +239,13 @@ static void test_form(void **state)
 
 	refuses(c, "cpus = 1\n",
 		"t.ini:1: [] is an unknown section: known are [limits], [environment NAME], [screen], [protect], "
-		"[server], [http]");
+		"[server], [http], [history]");
 	refuses(c, "[limit]\n",
 		"t.ini:1: [limit] is an unknown section: known are [limits], [environment NAME], [screen], [protect], "
-		"[server], [http]");
+		"[server], [http], [history]");
 	refuses(c, "\n [limit]\n",
 		"t.ini:2: [limit] is an unknown section: known are [limits], [environment NAME], [screen], [protect], "
-		"[server], [http]");
+		"[server], [http], [history]");
 	refuses(c, "[limits\n", "t.ini:1: a section is [NAME] alone on its line");
 	refuses(c, "[limits] cpus = 1\n", "t.ini:1: a section is [NAME] alone on its line");
 	refuses(c, "[environment a/b]\n",
