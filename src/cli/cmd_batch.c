@@ -338,7 +338,7 @@ static void turn(struct batch *b, bool wants_input)
 static int execute(struct batch *b)
 {
 	struct err e = { .kind = ERR_NONE };
-	int r = engine_start(&b->engine, &e);
+	int r = engine_start(&b->engine, false, &e);
 
 	if (r == 0)
 		r = signals_open(&b->signals, &e);

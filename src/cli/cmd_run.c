@@ -221,7 +221,7 @@ static int execute(struct command *c)
 			   .is_streamed = c->input >= 0 };
 	struct err e = { .kind = ERR_NONE };
 	struct answer a = { .is_refused = false };
-	int r = engine_start(&c->engine, &e);
+	int r = engine_start(&c->engine, true, &e);
 	int status;
 	int opened;
 

@@ -122,7 +122,7 @@ static int execute(struct command *c)
 	struct drive d = { .signals = &signals, .input = -1 };
 	struct answer a = { .is_refused = false };
 	struct err e = { .kind = ERR_NONE };
-	int r = engine_start(&c->engine, &e);
+	int r = engine_start(&c->engine, true, &e);
 	int opened = signals_open(&signals, &(struct err) { .kind = ERR_NONE });
 	int status;
 

@@ -127,9 +127,12 @@ void engine_leave_server(struct engine *g)
 	g->is_remote = false;
 }
 
-int engine_start(struct engine *g, struct err *e)
+int engine_start(struct engine *g, bool is_single, struct err *e)
 {
-	return g->is_remote ? 0 : supervisor_start(&g->settings->options, &g->supervisor, e);
+	struct run_options options = g->settings->options;
+
+	options.is_single = is_single;
+	return g->is_remote ? 0 : supervisor_start(&options, &g->supervisor, e);
 }
 
 void engine_no_more(struct engine *g)

@@ -38,8 +38,13 @@ int engine_find(struct engine *g, const struct options *o, struct settings *s, s
 /* engine_leave_server() - no: do it here after all.  Before the first task */
 void engine_leave_server(struct engine *g);
 
-/* engine_start() - the supervisor, where one is needed; before signals_open().  Return: 0 or -errno with @e set */
-int engine_start(struct engine *g, struct err *e) MUST_CHECK;
+/*
+ * engine_start() - the supervisor, where one is needed; before signals_open()
+ * @is_single: one task at a time
+ *
+ * Return: 0 or -errno with @e set
+ */
+int engine_start(struct engine *g, bool is_single, struct err *e) MUST_CHECK;
 
 /* engine_no_more() - no further task will be started */
 void engine_no_more(struct engine *g);

@@ -58,6 +58,7 @@ struct run_options {
 	const char *const *screen_reject;
 	struct run_pool pool;
 	const struct supervisor_launcher *launcher; /* borrowed; NULL: by posix_spawn, as our child */
+	bool is_single; /* one run at a time: another one meanwhile is refused */
 };
 
 /* How an environment's pool stands. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/setup.h"
 
+#include <string.h>
+
 #include "base/fd.h"
 #include "base/pack.h"
 #include "run/wire.h"
@@ -33,8 +35,16 @@ int setup_read(struct setup *s, struct err *e)
 	r = fd_map_sealed(s->fd, &s->pack, &s->len);
 	if (r < 0)
 		return err_set(e, ERR_BUG, -r, "map the set-up");
-	while (pack_next(s->pack, s->len, &offset, &rec) > 0)
+	while (pack_next(s->pack, s->len, &offset, &rec) > 0) {
+		struct pool_plan plan;
+
 		s->n_envs += rec.kind == WIRE_SETUP_ENVIRONMENT;
+		s->is_single |= rec.kind == WIRE_SETUP_SINGLE;
+		if (rec.kind != WIRE_SETUP_POOL || rec.len != sizeof(plan))
+			continue;
+		memcpy(&plan, rec.data, sizeof(plan));
+		s->has_pools |= plan.max > 0;
+	}
 	if (s->n_envs < 1 || s->n_envs > HOME_ENVS_MAX)
 		return err_set(e, ERR_INVALID, 0, "%d environments: 1 to %d are allowed", s->n_envs, HOME_ENVS_MAX);
 	r = collect_names(s, WIRE_SETUP_REQUIRE, s->require, ARRAY_LEN(s->require), e);

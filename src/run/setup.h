@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -15,6 +16,8 @@ struct setup {
 	const char *require[PROBE_WALLS + 2]; /* names of protections, NULL-terminated */
 	const char *allow[PROBE_WALLS + 2];
 	int n_envs;
+	bool has_pools; /* something is to be kept ready */
+	bool is_single; /* one run at a time */
 };
 
 /* setup_take() - receive it on the control socket: the first message.  Return: 0 or -errno with @e set */

@@ -157,6 +157,8 @@ static int send_setup(struct supervisor *s, const struct run_options *o, struct 
 	r = put_list(&p, WIRE_SETUP_REQUIRE, o->require);
 	if (r == 0)
 		r = put_list(&p, WIRE_SETUP_ALLOW, o->allow_missing);
+	if (r == 0 && o->is_single)
+		r = pack_add(&p, WIRE_SETUP_SINGLE, NULL, "", 0);
 	if (r == 0)
 		r = fd = fd_memfd("setup", p.data, p.len);
 	pack_done(&p);

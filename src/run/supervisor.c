@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sched.h>
@@ -76,34 +77,6 @@ static int capture_all(const struct setup *s, struct err *e)
 	return r;
 }
 
-/* The control groups that outer has prepared meanwhile: it is waited for as late as can be. */
-static int take_cgroups(struct home *home, int go, struct err *e)
-{
-	int fds[FD_MAX_PASSED];
-	size_t at = 0;
-	size_t n_fds;
-
-	if (fd_recv(go, &home->cgroup, sizeof(home->cgroup), fds, &n_fds) != sizeof(home->cgroup))
-		return err_set(e, ERR_HOST, 0, "the outer supervisor is gone");
-	for (int i = 0; i < CGROUP_HIERARCHIES; i++) {
-		if (home->cgroup.dir[i] >= 0)
-			home->cgroup.dir[i] = at < n_fds ? fds[at++] : -1;
-	}
-	return 0;
-}
-
-static int send_cgroups(const struct cgroup_host *g, int go)
-{
-	int fds[CGROUP_HIERARCHIES];
-	size_t n = 0;
-
-	for (int i = 0; i < CGROUP_HIERARCHIES; i++) {
-		if (g->dir[i] >= 0)
-			fds[n++] = g->dir[i];
-	}
-	return fd_send(go, g, sizeof(*g), fds, n);
-}
-
 #define AGAIN 3 /* inner's exit status: not with this many ids */
 
 /*
@@ -165,24 +138,25 @@ static int wait_for(pid_t pid)
 }
 
 /* The child has its ids and, as soon as they are ready, its control groups (a v2 child was born in one of them). */
-static int help(pid_t pid, struct home *home, int go, struct err *e)
+static int help(struct home_child *c, struct home *home, bool is_single, int go, struct err *e)
 {
 	struct sigaction act = { .sa_handler = on_signal };
 	int r;
 
-	inner_pid = pid;
+	inner_pid = c->pid;
 	(void)sigaction(SIGTERM, &act, NULL);
 	(void)sigaction(SIGINT, &act, NULL);
 	(void)sigaction(SIGHUP, &act, NULL);
-	r = home_map(pid, &home->ids, e);
+	r = home_map(c, &home->ids, e);
 	if (r == 0)
 		(void)fd_send(go, "m", 1, NULL, 0);
+	home_make_network(c);
 	if (r == 0 && home->cgroup.kind == CGROUP_NONE)
-		r = cgroup_host_open(home->ids.uid, home->ids.gid, &home->cgroup, e);
+		r = cgroup_host_open(home->ids.uid, home->ids.gid, is_single, &home->cgroup, e);
 	if (r == 0)
-		(void)send_cgroups(&home->cgroup, go); /* a child that is gone has told why itself */
+		(void)!cgroup_host_send(&home->cgroup, go); /* a child that is gone has told why itself */
 	else
-		(void)kill(pid, SIGKILL);
+		(void)kill(c->pid, SIGKILL);
 	return r;
 }
 
@@ -191,8 +165,8 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 {
 	int life[2];
 	int go[2];
+	struct home_child c;
 	char word;
-	pid_t pid;
 	int code;
 	int r;
 
@@ -200,26 +174,28 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 		return err_set(e, ERR_HOST, errno, "make a pipe");
 	(void)fd_cloexec(life[0], false); /* it is to survive the exec */
 	st->home.life = life[0];
-	pid = home_clone(&st->home.cgroup, e);
-	if (pid == 0) {
+	r = home_clone(&st->home, &c, e);
+	if (r == 0) {
 		(void)close(life[1]);
 		(void)close(go[1]);
 		_exit(inner(s, st, go[0], self));
 	}
-	if (pid < 0) {
-		probe_why_no_home(-(int)pid, st->reports, e);
+	if (r < 0) {
+		probe_why_no_home(-r, st->reports, e);
 		say_walls(st->reports);
-		return (int)pid;
+		return r;
 	}
 	(void)close(go[0]);
 	(void)close(life[0]);
-	r = help(pid, &st->home, go[1], e);
+	r = help(&c, &st->home, s->is_single, go[1], e);
 	if (r == 0)
 		cgroup_host_sweep(&st->home.cgroup);
+	home_reap_maker(&c);
 	if (r == 0 && read(go[1], &word, 1) == 1) /* it stays */
 		(void)close(WIRE_CONTROL); /* inner's alone: its death is heard at once, whatever clean-up is left */
 	(void)close(go[1]);
-	code = wait_for(pid);
+	code = wait_for(c.pid);
+	home_child_done(&c);
 	return r < 0 ? r : code;
 }
 
@@ -269,7 +245,7 @@ static int outer(void)
 	if (r == 0)
 		keep_open(&st, &s, self);
 	if (r == 0 && cgroup_host_is_v2()) /* or it would have to be moved, which is slow */
-		r = cgroup_host_open(st.home.ids.uid, st.home.ids.gid, &st.home.cgroup, &e);
+		r = cgroup_host_open(st.home.ids.uid, st.home.ids.gid, s.is_single, &st.home.cgroup, &e);
 	if (r == 0)
 		r = outer_run(&s, &st, self, &e);
 	if (r == AGAIN) {
@@ -376,6 +352,7 @@ static void close_on_exec(const struct state *st)
 		(void)fd_cloexec(st->extension, true);
 	(void)fd_cloexec(h->life, true);
 	(void)fd_cloexec(st->go, true);
+	(void)fd_cloexec(h->network, true);
 	for (int i = 0; i < h->n_envs; i++) {
 		if (h->mnt[i] >= 0)
 			(void)fd_cloexec(h->mnt[i], true);
@@ -383,19 +360,27 @@ static void close_on_exec(const struct state *st)
 }
 
 /* What holds here, now that all is known; and whether it is enough. */
-static int find_walls(struct state *st, struct setup *s, struct err *e)
+static int find_walls(struct supervise *s, struct state *st, const struct setup *setup, struct err *e)
 {
-	int r = take_cgroups(&st->home, st->go, e);
+	int r = outside_know_groups(&s->outside, e);
 
-	fd_close(&st->go);
-	s->fd = st->setup;
-	if (r == 0)
-		r = setup_read(s, e); /* stays mapped: the pools' names are in it */
 	if (r < 0)
 		return r;
 	probe_home(&st->home, st->reports);
-	r = probe_demand(st->reports, s->require, s->allow, e);
+	r = probe_demand(st->reports, setup->require, setup->allow, e);
 	say_walls(st->reports);
+	return r;
+}
+
+/* The first step on our own: the network namespace was made for us meanwhile. */
+static int enter_network(struct state *st, struct err *e)
+{
+	int r = home_enter_network(&st->home, e);
+
+	if (r < 0) {
+		probe_failed(PROBE_NETWORK, st->reports, e);
+		say_walls(st->reports);
+	}
 	return r;
 }
 
@@ -423,6 +408,7 @@ static int inside(void)
 	struct watch life = { .kind = WATCH_LIFE, .fd = -1 };
 	struct watch tick = { .kind = WATCH_TICK, .fd = -1 };
 	struct wire_head ready = { .type = WIRE_READY };
+	struct pollfd asked = { .fd = WIRE_CONTROL, .events = POLLIN };
 	static struct setup setup;
 	static struct state st;
 	struct err e = { 0 };
@@ -434,7 +420,9 @@ static int inside(void)
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a race with the parent's end is seen on the life pipe */
 	close_on_exec(&st);
-	r = outside_prepare(&s.outside, &st.home, &e);
+	r = enter_network(&st, &e);
+	if (r == 0)
+		r = outside_prepare(&s.outside, &st.home, st.go, &e);
 	s.epoll = epoll_create1(EPOLL_CLOEXEC);
 	s.nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (r == 0 && (s.epoll < 0 || s.nothing < 0))
@@ -443,8 +431,14 @@ static int inside(void)
 		r = watch_set(&s, &control, WIRE_CONTROL, EPOLLIN);
 	if (r == 0)
 		r = watch_set(&s, &life, st.home.life, EPOLLIN);
+	setup.fd = st.setup;
 	if (r == 0)
-		r = find_walls(&st, &setup, &e);
+		r = setup_read(&setup, &e); /* stays mapped: the pools' names are in it */
+	s.max_works = setup.is_single ? 1 : 0;
+	if (r == 0 && !setup.has_pools && poll(&asked, 1, 0) == 1)
+		take_control(&s, &control); /* the first job's sandbox is begun while what holds here is found out */
+	if (r == 0)
+		r = find_walls(&s, &st, &setup, &e);
 	if (r == 0)
 		r = start_pools(&s, &setup, st.extension, &tick, &e);
 	if (r < 0)

@@ -45,6 +45,7 @@ enum wire_setup {
 	WIRE_SETUP_POOL,            /* data: struct pool_plan */
 	WIRE_SETUP_REQUIRE,         /* data: a protection's name */
 	WIRE_SETUP_ALLOW,
+	WIRE_SETUP_SINGLE,          /* no data: one run at a time */
 };
 
 /* What is kept ready for an environment. */

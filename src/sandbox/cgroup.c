@@ -294,7 +294,7 @@ bool cgroup_host_is_v2(void)
 	return read_own("/proc/self/cgroup", OWN_LIMIT, &own, &e) == 0 && is_v2(own);
 }
 
-int cgroup_host_open(uid_t uid, gid_t gid, struct cgroup_host *ret, struct err *e)
+int cgroup_host_open(uid_t uid, gid_t gid, bool is_single, struct cgroup_host *ret, struct err *e)
 {
 	auto_free char *own = NULL;
 	auto_free char *mounts = NULL;
@@ -318,6 +318,7 @@ int cgroup_host_open(uid_t uid, gid_t gid, struct cgroup_host *ret, struct err *
 	if (getrandom(&salt, sizeof(salt), 0) != (ssize_t)sizeof(salt))
 		return err_set(e, ERR_HOST, errno, "getrandom");
 	(void)snprintf(name, sizeof(name), CGROUP_NAME_HEAD "%d-%08x", (int)getpid(), salt);
+	ret->is_single = is_single && !is_v2(own);
 	t = (struct cgroup_texts) { .own = own, .mounts = mounts };
 	if (is_v2(own))
 		cgroup_v2_host(ret, &t, name, uid, gid);
@@ -371,6 +372,37 @@ void cgroup_host_close(struct cgroup_host *h)
 	host_init(h);
 }
 
+int cgroup_host_send(const struct cgroup_host *h, int sock)
+{
+	int fds[CGROUP_HIERARCHIES];
+	size_t n = 0;
+
+	for (unsigned i = 0; i < CGROUP_HIERARCHIES; i++) {
+		if (h->dir[i] >= 0)
+			fds[n++] = h->dir[i];
+	}
+	return fd_send(sock, h, sizeof(*h), fds, n);
+}
+
+int cgroup_host_receive(struct cgroup_host *ret, int sock)
+{
+	int fds[FD_MAX_PASSED];
+	struct cgroup_host h;
+	size_t at = 0;
+	size_t n_fds;
+	ssize_t n = fd_recv(sock, &h, sizeof(h), fds, &n_fds);
+
+	if (n != (ssize_t)sizeof(h))
+		return n < 0 ? (int)n : -EPIPE;
+	for (unsigned i = 0; i < CGROUP_HIERARCHIES; i++) {
+		if (h.dir[i] >= 0)
+			h.dir[i] = at < n_fds ? fds[at++] : -1;
+	}
+	h.sup_dir = -1;
+	*ret = h;
+	return 0;
+}
+
 static void close_all(struct cgroup *g)
 {
 	for (unsigned i = 0; i < CGROUP_HIERARCHIES; i++) {
@@ -400,16 +432,18 @@ static int open_dirs(const struct cgroup_host *h, unsigned slot, struct cgroup *
 
 	cgroup_slot_name(slot, name);
 	for (unsigned i = 0; i < CGROUP_HIERARCHIES; i++) {
+		const char *which = h->is_single ? "." : name;
+
 		if (h->dir[i] < 0)
 			continue;
-		if (mkdirat(h->dir[i], name, 0755) < 0) {
+		if (!h->is_single && mkdirat(h->dir[i], name, 0755) < 0) {
 			if (errno != EEXIST)
 				return err_set(e, ERR_HOST, errno, "make control group %s/%s", h->path[i], name);
 			g->is_used = h->kind != CGROUP_V2 || renew_patiently(h->dir[i], name) < 0;
 		}
-		g->dir[i] = openat(h->dir[i], name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		g->dir[i] = openat(h->dir[i], which, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (g->dir[i] < 0)
-			return err_set(e, ERR_HOST, errno, "open control group %s/%s", h->path[i], name);
+			return err_set(e, ERR_HOST, errno, "open control group %s/%s", h->path[i], which);
 		g->controllers[i] = h->controllers[i];
 	}
 	return 0;
@@ -420,6 +454,8 @@ int cgroup_open(const struct cgroup_host *h, unsigned slot, struct cgroup *ret, 
 	struct cgroup g = CGROUP_EMPTY;
 	int r;
 
+	if (h->is_single && slot > 0)
+		return err_set(e, ERR_BUG, 0, "slot %u of a single one", slot);
 	g.kind = h->kind;
 	g.has = h->has;
 	r = open_dirs(h, slot, &g, e);
@@ -494,7 +530,7 @@ void cgroup_close(struct cgroup *g, const struct cgroup_host *h, unsigned slot, 
 	char name[CGROUP_NAME];
 
 	close_all(g);
-	if (!remove)
+	if (!remove || h->is_single)
 		return;
 	cgroup_slot_name(slot, name);
 	for (unsigned i = 0; i < CGROUP_HIERARCHIES; i++)

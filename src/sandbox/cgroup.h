@@ -35,24 +35,29 @@ struct cgroup_host {
 	uint32_t controllers[CGROUP_HIERARCHIES];   /* what dir[i] holds */
 	char path[CGROUP_HIERARCHIES][CGROUP_PATH]; /* absolute, for the outer process's clean-up only */
 	char why_not[320]; /* what is missing and why, with the remedy; empty when all is there */
-	int32_t sup_dir; /* v2: the leaf for our own processes, for CLONE_INTO_CGROUP; -1: none needed */
+	int32_t is_single; /* v1: our folder itself is the group of slot 0, and there is no other slot */
+	int32_t sup_dir;   /* v2: the leaf for our own processes, for CLONE_INTO_CGROUP; -1: none needed */
 };
 
-#define CGROUP_HOST_EMPTY { .dir = { -1, -1, -1, -1 }, .sup_dir = -1 }
+#define CGROUP_HOST_EMPTY                                                                                              \
+	{                                                                                                              \
+		.dir = { -1, -1, -1, -1 }, .sup_dir = -1                                                               \
+	}
 
 /* cgroup_host_is_v2() - none of our controllers is in a v1 hierarchy here: processes must be born in their groups */
 bool cgroup_host_is_v2(void);
 
 /*
  * cgroup_host_open() - find and prepare; never fails because a controller is missing (@ret->has tells)
- * @uid, @gid: who must be able to make groups below (root of our user namespace, as a host id)
+ * @uid, @gid:  who must be able to make groups below (root of our user namespace, as a host id)
+ * @is_single: there will be one slot: on v1 half of the folders are spared (each costs 0.1 ms to make and again to
+ * remove)
  *
- * Folders are called "cloche-<pid>-<random>".  They are locked (flock) for as long as any process keeps dir[] open.  On v2 call it before the first fork: the caller, and the process that started it, may
- * have to move into a leaf; they are moved back at the end.
- * All descriptors are CLOEXEC and belong to @ret.
- * Return: 0, -errno with @e on our own faults.
+ * Folders are called "cloche-<pid>-<random>".  They are locked (flock) for as long as any process keeps dir[] open.  On
+ * v2 call it before the first fork: the caller, and the process that started it, may have to move into a leaf; they are
+ * moved back at the end. All descriptors are CLOEXEC and belong to @ret. Return: 0, -errno with @e on our own faults.
  */
-int cgroup_host_open(uid_t uid, gid_t gid, struct cgroup_host *ret, struct err *e) MUST_CHECK;
+int cgroup_host_open(uid_t uid, gid_t gid, bool is_single, struct cgroup_host *ret, struct err *e) MUST_CHECK;
 
 /* cgroup_host_sweep() - remove the folders beside ours whose owners are dead; when there is time for it */
 void cgroup_host_sweep(const struct cgroup_host *h);
@@ -65,6 +70,11 @@ void cgroup_host_sweep(const struct cgroup_host *h);
  */
 void cgroup_host_close(struct cgroup_host *h);
 
+/* cgroup_host_send(), cgroup_host_receive() - from the outer process to the one inside, descriptors too.  Return: 0 or
+ * -errno */
+int cgroup_host_send(const struct cgroup_host *h, int sock) MUST_CHECK;
+int cgroup_host_receive(struct cgroup_host *ret, int sock) MUST_CHECK;
+
 /* All of them are above 0. */
 struct cgroup_limits {
 	uint64_t memory_bytes; /* without swap */
@@ -72,7 +82,15 @@ struct cgroup_limits {
 	uint32_t cpu_milli;    /* thousandths of one CPU */
 };
 
-enum cgroup_counter { CGROUP_PEAK, CGROUP_CHARGED, CGROUP_OOM, CGROUP_REFUSED, CGROUP_USED, CGROUP_ALIVE, CGROUP_COUNTERS };
+enum cgroup_counter {
+	CGROUP_PEAK,
+	CGROUP_CHARGED,
+	CGROUP_OOM,
+	CGROUP_REFUSED,
+	CGROUP_USED,
+	CGROUP_ALIVE,
+	CGROUP_COUNTERS
+};
 
 /* One slot's group. */
 struct cgroup {
@@ -81,14 +99,14 @@ struct cgroup {
 	uint32_t controllers[CGROUP_HIERARCHIES]; /* as in the host */
 	int dir[CGROUP_HIERARCHIES];              /* owned; -1: none.  v2: dir[0], for CLONE_INTO_CGROUP */
 	int tasks[CGROUP_HIERARCHIES];            /* owned; v1: open for writing, for cgroup_join() */
-	int oom_fd;               /* owned; poll: v1 an eventfd (EPOLLIN), v2 memory.events (EPOLLPRI); -1: none */
-	uint32_t oom_events;      /* the epoll events to wait for on oom_fd */
-	int peak_fd;              /* owned; v2: memory.peak, whose reset holds for this descriptor alone; -1: none */
+	int oom_fd;          /* owned; poll: v1 an eventfd (EPOLLIN), v2 memory.events (EPOLLPRI); -1: none */
+	uint32_t oom_events; /* the epoll events to wait for on oom_fd */
+	int peak_fd;         /* owned; v2: memory.peak, whose reset holds for this descriptor alone; -1: none */
 	int counters[CGROUP_COUNTERS]; /* owned; v1: open, so that a run costs a read each; -1: none */
-	bool has_peak;            /* v2: memory.peak was reset (6.12), or the group is new */
-	bool is_used;             /* by a run before this one: it was there already when it was opened */
-	struct cgroup_limits now; /* what was written last; 0: unknown */
-	uint32_t period_us;       /* CPU period written last; 0: unknown */
+	bool has_peak;                 /* v2: memory.peak was reset (6.12), or the group is new */
+	bool is_used;                  /* by a run before this one: it was there already when it was opened */
+	struct cgroup_limits now;      /* what was written last; 0: unknown */
+	uint32_t period_us;            /* CPU period written last; 0: unknown */
 	uint64_t oom_kills_before;
 	uint64_t cpu_ns_before;
 	uint64_t pids_max_before;
@@ -97,8 +115,14 @@ struct cgroup {
 
 #define CGROUP_EMPTY                                                                                                   \
 	{                                                                                                              \
-		.dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 }, .oom_fd = -1, .peak_fd = -1,                   \
-		.counters = { -1, -1, -1, -1, -1, -1 }                                                                 \
+		.dir = { -1, -1, -1, -1 }, .tasks = { -1, -1, -1, -1 }, .oom_fd = -1, .peak_fd = -1, .counters = {     \
+			-1,                                                                                            \
+			-1,                                                                                            \
+			-1,                                                                                            \
+			-1,                                                                                            \
+			-1,                                                                                            \
+			-1                                                                                             \
+		}                                                                                                      \
 	}
 
 /* cgroup_open() - make (or take again) the group of @slot.  @ret is written on success only; all descriptors CLOEXEC */

@@ -31,6 +31,13 @@ static const struct {
 
 static const char *const delegated[] = { "tasks", "cgroup.procs", NULL };
 
+/* What is written to for a run: where our folder is the only slot's group as well. */
+static const char *const slot_files[] = {
+	"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max_usage_in_bytes",
+	"memory.force_empty",    "cgroup.event_control",        "pids.max",
+	"cpu.cfs_quota_us",      "cpu.cfs_period_us",
+};
+
 /* Our folder in each hierarchy: what it is called and whose it is. */
 struct top {
 	const char *name;
@@ -68,7 +75,8 @@ static int make_folder(struct cgroup_host *h, const char *parent, const struct t
 	return (int)i;
 }
 
-static int prepare(struct cgroup_host *h, const struct cgroup_texts *t, unsigned c, const struct top *top, char *ret_path)
+static int prepare(struct cgroup_host *h, const struct cgroup_texts *t, unsigned c, const struct top *top,
+		   char *ret_path)
 {
 	int r = cgroup_find(t, controllers[c].name, ret_path);
 	int i;
@@ -81,6 +89,9 @@ static int prepare(struct cgroup_host *h, const struct cgroup_texts *t, unsigned
 	for (unsigned k = 0; k < ARRAY_LEN(controllers[c].needs); k++)
 		if (faccessat(h->dir[i], controllers[c].needs[k], F_OK, 0) < 0)
 			return -EOPNOTSUPP;
+	for (unsigned k = 0; k < ARRAY_LEN(slot_files) && h->is_single; k++)
+		if (fchownat(h->dir[i], slot_files[k], top->uid, top->gid, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT)
+			return -errno;
 	h->controllers[i] |= (uint32_t)controllers[c].bit;
 	h->has |= (uint32_t)controllers[c].bit;
 	return 0;
@@ -285,7 +296,8 @@ static int start_counters(struct cgroup *g, struct err *e)
 	if (g->counters[CGROUP_PEAK] >= 0) {
 		/* down to what is charged now */
 		if (pwrite(g->counters[CGROUP_PEAK], "0", 1, 0) != 1)
-			return err_set(e, ERR_HOST, errno, "write 0 to the control group's %s", counters[CGROUP_PEAK].name);
+			return err_set(e, ERR_HOST, errno, "write 0 to the control group's %s",
+				       counters[CGROUP_PEAK].name);
 		g->left_over_bytes = counter(g, CGROUP_CHARGED);
 		g->oom_kills_before = keyed_counter(g, CGROUP_OOM, "oom_kill");
 	}

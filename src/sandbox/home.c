@@ -6,13 +6,17 @@
 #include <grp.h>
 #include <inttypes.h>
 #include <linux/capability.h>
+#include <net/if.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 
 #include "base/fd.h"
 #include "sandbox/step.h"
@@ -76,7 +80,7 @@ void home_ids(struct home_ids *ret)
 	uint32_t uid;
 	uint32_t gid;
 
-	*ret = (struct home_ids){ .uid = geteuid(), .gid = getegid(), .count = 1 };
+	*ret = (struct home_ids) { .uid = geteuid(), .gid = getegid(), .count = 1 };
 	if (ret->uid != 0 || !may_map())
 		return;
 	if (fd_read_at(AT_FDCWD, "/proc/self/uid_map", uid_map, sizeof(uid_map)) < 0 ||
@@ -84,10 +88,11 @@ void home_ids(struct home_ids *ret)
 		return;
 	if (!range_take(uid_map, &uid) || !range_take(gid_map, &gid))
 		return;
-	*ret = (struct home_ids){ .uid = uid, .gid = gid, .count = HOME_IDS, .is_given = 1 };
+	*ret = (struct home_ids) { .uid = uid, .gid = gid, .count = HOME_IDS, .is_given = 1 };
 }
 
-/* A sandbox takes up to 26 descriptors of the supervisor's, and login sessions start with 1,024.  Scripts have their own limit. */
+/* A sandbox takes up to 26 descriptors of the supervisor's, and login sessions start with 1,024.  Scripts have their
+ * own limit. */
 static void raise_files(void)
 {
 	struct rlimit l;
@@ -104,25 +109,100 @@ static void raise_files(void)
 	(void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
-pid_t home_clone(const struct cgroup_host *cgroup, struct err *e)
+int home_clone(struct home *home, struct home_child *ret, struct err *e)
 {
+	struct home_child c = { .pidfd = -1 };
 	struct clone_args args = {
-		.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET,
+		.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_PIDFD,
+		.pidfd = (uintptr_t)&c.pidfd,
 		.exit_signal = SIGCHLD,
 	};
-	pid_t pid;
+	int pair[2];
 
-	if (cgroup->sup_dir >= 0) {
+	if (home->cgroup.sup_dir >= 0) {
 		args.flags |= CLONE_INTO_CGROUP;
-		args.cgroup = (uint32_t)cgroup->sup_dir;
+		args.cgroup = (uint32_t)home->cgroup.sup_dir;
 	}
 	raise_files();
-	if (step_is_failed_on_purpose("clone"))
+	if (step_is_failed_on_purpose("clone") || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_set(e, ERR_HOST, errno, "clone");
-	pid = sys_clone3(&args);
-	if (pid < 0)
-		return err_set(e, ERR_HOST, errno, "make the supervisor's namespaces");
-	return pid;
+	c.pid = sys_clone3(&args);
+	if (c.pid == 0) {
+		(void)close(pair[1]);
+		home->network = fcntl(pair[0], F_DUPFD, 50); /* it is to survive the exec */
+		return home->network < 0 ? err_set(e, ERR_HOST, errno, "keep the way to the outer supervisor") : 0;
+	}
+	(void)close(pair[0]);
+	c.network = pair[1];
+	if (c.pid < 0) {
+		int sys = errno;
+
+		(void)close(pair[1]);
+		return err_set(e, ERR_HOST, sys, "make the supervisor's namespaces");
+	}
+	*ret = c;
+	return 1;
+}
+
+void home_reap_maker(struct home_child *c)
+{
+	if (c->maker > 0)
+		(void)waitpid(c->maker, NULL, 0);
+	c->maker = 0;
+}
+
+void home_child_done(struct home_child *c)
+{
+	home_reap_maker(c);
+	fd_close(&c->pidfd);
+	fd_close(&c->network);
+}
+
+int home_raise_lo(void)
+{
+	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+	auto_fd int sock =
+		socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0); /* any family will do, and this one is cheap */
+
+	return sock < 0 || ioctl(sock, SIOCSIFFLAGS, &lo) < 0 ? -errno : 0;
+}
+
+/* An errno, and the namespace if that is 0. */
+void home_make_network(struct home_child *c)
+{
+	struct clone_args args = { .exit_signal = SIGCHLD };
+	int32_t why = 0;
+	int fd = -1;
+
+	c->maker = sys_clone3(&args);
+	if (c->maker > 0)
+		return;
+	if (c->maker == 0 && (setns(c->pidfd, CLONE_NEWUSER) < 0 || unshare(CLONE_NEWNET) < 0 || home_raise_lo() < 0))
+		why = errno;
+	else if (c->maker == 0)
+		fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (fd < 0 && why == 0)
+		why = errno;
+	(void)fd_send(c->network, &why, sizeof(why), &fd, fd >= 0);
+	if (c->maker == 0)
+		_exit(0);
+}
+
+int home_enter_network(struct home *home, struct err *e)
+{
+	int fds[FD_MAX_PASSED] = { -1 };
+	int32_t why;
+	size_t n_fds;
+	ssize_t n = fd_recv(home->network, &why, sizeof(why), fds, &n_fds);
+
+	fd_close(&home->network);
+	if (n != (ssize_t)sizeof(why))
+		return err_set(e, ERR_HOST, 0, "the outer supervisor is gone");
+	if (why == 0 && (n_fds != 1 || setns(fds[0], CLONE_NEWNET) < 0))
+		why = errno;
+	for (size_t i = 0; i < n_fds; i++)
+		fd_close(&fds[i]);
+	return why ? err_set(e, ERR_HOST, why, "make the supervisor's network namespace") : 0;
 }
 
 static int map_write(const char *path, const struct home_ids *ids, uint32_t first, struct err *e)
@@ -135,18 +215,18 @@ static int map_write(const char *path, const struct home_ids *ids, uint32_t firs
 	return r < 0 ? err_set(e, ERR_HOST, -r, "write %s", path) : 0;
 }
 
-int home_map(pid_t pid, const struct home_ids *ids, struct err *e)
+int home_map(const struct home_child *c, const struct home_ids *ids, struct err *e)
 {
 	char path[64];
 	int r;
 
 	if (!ids->is_given)
 		return 0; /* it maps itself */
-	(void)snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
+	(void)snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)c->pid);
 	r = map_write(path, ids, ids->uid, e);
 	if (r < 0)
 		return r;
-	(void)snprintf(path, sizeof(path), "/proc/%d/gid_map", (int)pid);
+	(void)snprintf(path, sizeof(path), "/proc/%d/gid_map", (int)c->pid);
 	return map_write(path, ids, ids->gid, e);
 }
 
@@ -195,7 +275,7 @@ int home_exec(int self, const void *state, size_t len, struct err *e)
 #endif
 	if (fd < 0)
 		return err_set(e, ERR_HOST, -fd, "hand the state over");
-	self = fcntl(self, F_DUPFD_CLOEXEC, 52); /* few descriptors may be allowed; out of the state's way */
+	self = fcntl(self, F_DUPFD_CLOEXEC, 52);     /* few descriptors may be allowed; out of the state's way */
 	if (self < 0 || dup2(fd, HOME_STATE_FD) < 0) /* the copy is not CLOEXEC */
 		return err_set(e, ERR_HOST, errno, "hand the state over");
 	(void)syscall(SYS_execveat, self, "", argv, env, AT_EMPTY_PATH);

@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -212,11 +211,11 @@ void init_let_socket(int listener)
 		char room[512];
 	} out = { .room = { 0 } };
 
-	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &in) < 0)
+	if (sys_ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &in) < 0)
 		return; /* its caller was killed meanwhile */
 	out.answer.id = in.call.id;
 	out.answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &out);
+	(void)sys_ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &out);
 }
 
 static _Noreturn void serve(struct init *i, int signals)

@@ -5,14 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <net/if.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/fd.h"
@@ -21,15 +19,23 @@
 #include "sandbox/init.h"
 #include "sandbox/sys.h"
 
-int outside_prepare(struct outside *o, struct home *home, struct err *e)
+int outside_prepare(struct outside *o, struct home *home, int go, struct err *e)
 {
-	*o = (struct outside){ .home = home, .pid = -1, .proc = -1, .has_fresh_network = true };
+	*o = (struct outside) { .home = home, .pid = -1, .proc = -1, .go = go, .has_fresh_network = true };
 	o->pid = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
 	o->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	o->groups = calloc(SANDBOX_SLOTS, sizeof(*o->groups)); /* CGROUP_NONE, all of them */
 	if (o->pid < 0 || o->proc < 0 || !o->groups)
 		return err_set(e, ERR_HOST, errno, "open our own namespaces");
 	return 0;
+}
+
+int outside_know_groups(struct outside *o, struct err *e)
+{
+	int r = o->go < 0 ? 0 : cgroup_host_receive(&o->home->cgroup, o->go);
+
+	fd_close(&o->go);
+	return r < 0 ? err_set(e, ERR_HOST, -r, "hear of our control groups") : 0;
 }
 
 /* The slot's group is kept open from run to run: to open its files takes longer than to read them. */
@@ -60,23 +66,25 @@ static void group_give_back(struct outside *o, struct sandbox *s)
 /* Step into a network namespace that nobody was in, with lo up or down; what is cloned now lives in it. */
 static int network_make(struct outside *o, struct sandbox *s, struct err *e)
 {
-	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
 	bool has_loopback = s->spec.has_loopback;
-	auto_fd int sock = -1;
+	bool is_fresh = o->has_fresh_network && has_loopback; /* that one's lo is up */
+	int r = 0;
 
 	if (has_loopback && o->n_networks > 0) {
 		s->network = o->networks[--o->n_networks];
 		o->has_fresh_network = false;
-		return setns(s->network, CLONE_NEWNET) < 0 ? err_set(e, ERR_HOST, errno, "enter a network namespace") : 0;
+		return setns(s->network, CLONE_NEWNET) < 0 ? err_set(e, ERR_HOST, errno, "enter a network namespace")
+							   : 0;
 	}
-	if (step_is_failed_on_purpose("network") || (!o->has_fresh_network && unshare(CLONE_NEWNET) < 0))
+	if (step_is_failed_on_purpose("network") || (!is_fresh && unshare(CLONE_NEWNET) < 0))
 		return err_set(e, ERR_HOST, errno, "make a network namespace");
 	o->has_fresh_network = false;
 	if (!has_loopback)
 		return 0;
-	sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (sock < 0 || ioctl(sock, SIOCSIFFLAGS, &lo) < 0)
-		return err_set(e, ERR_HOST, errno, "bring lo up");
+	if (!is_fresh)
+		r = home_raise_lo();
+	if (r < 0)
+		return err_set(e, ERR_HOST, -r, "bring lo up");
 	if (o->is_pooled)
 		s->network = openat(o->proc, "self/ns/net", O_RDONLY | O_CLOEXEC);
 	return 0;
@@ -161,7 +169,9 @@ int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct 
 	r = network_make(o, &s, e);
 	if (r == 0)
 		r = init_start(o, env, &s, e);
-	if (r == 0 && o->home->cgroup.kind != CGROUP_NONE) { /* while init mounts */
+	if (r == 0) /* while init mounts */
+		r = outside_know_groups(o, e);
+	if (r == 0 && o->home->cgroup.kind != CGROUP_NONE) {
 		r = group_take(o, slot, &s.cgroup, e);
 		if (r == 0)
 			r = cgroup_set(&s.cgroup, &limits, e);
@@ -413,6 +423,13 @@ int sandbox_reap_init(struct sandbox *s, struct rusage *ret_usage)
 	return 1;
 }
 
+bool sandbox_has_file(const struct sandbox *s, const char *name)
+{
+	struct stat st;
+
+	return s->tmp_dir >= 0 && fstatat(s->tmp_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+}
+
 int sandbox_sample(const struct sandbox *s, bool is_fair, struct sample *ret)
 {
 	const int tmpfs[] = { s->tmp_dir, s->shm_dir };
@@ -421,13 +438,6 @@ int sandbox_sample(const struct sandbox *s, bool is_fair, struct sample *ret)
 		return -EOPNOTSUPP;
 	return is_fair ? sample_fair(s->proc_dir, tmpfs, ARRAY_LEN(tmpfs), ret)
 		       : sample_take(s->proc_dir, tmpfs, ARRAY_LEN(tmpfs), ret);
-}
-
-bool sandbox_has_file(const struct sandbox *s, const char *name)
-{
-	struct stat st;
-
-	return s->tmp_dir >= 0 && fstatat(s->tmp_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
 }
 
 void sandbox_destroy(struct outside *o, struct sandbox *s)

@@ -26,9 +26,9 @@ struct sandbox {
 	bool is_ready;
 	bool has_proc;
 	uint64_t init_cpu_ns; /* what init itself used for the mounts */
-	int network;     /* its network namespace; -1: not kept open */
-	bool is_watched; /* its only process tells before it makes a socket */
-	bool has_socket; /* one was made, or may have been */
+	int network;          /* its network namespace; -1: not kept open */
+	bool is_watched;      /* its only process tells before it makes a socket */
+	bool has_socket;      /* one was made, or may have been */
 	struct cgroup cgroup;
 };
 
@@ -55,21 +55,29 @@ int outside_build(struct home *home, struct err *e) MUST_CHECK;
 
 /* What every sandbox_create() needs. */
 struct outside {
-	struct home *home; /* borrowed */
-	int pid;           /* our own process namespace */
-	int proc; /* the home's /proc */
-	bool is_pooled; /* long-lived: what can be used again is kept */
-	bool has_fresh_network; /* the network namespace that we are in was never given to a sandbox */
-	int networks[OUTSIDE_NETWORKS]; /* owned; namespaces with lo up in which no socket was ever made, and no process is */
+	struct home *home;      /* borrowed */
+	int pid;                /* our own process namespace */
+	int proc;               /* the home's /proc */
+	int go;                 /* owned: where our control groups come from; -1: they are known */
+	bool is_pooled;         /* long-lived: what can be used again is kept */
+	bool has_fresh_network; /* the network namespace that we are in was never given to a sandbox; its lo is up */
+	int networks[OUTSIDE_NETWORKS]; /* owned; namespaces with lo up in which no socket was ever made, and no process
+					   is */
 	unsigned n_networks;
 	struct cgroup *groups; /* owned; by slot: open groups that no sandbox uses now (a slot's first run opens it) */
 };
 
-/* outside_prepare() - once per supervisor */
-int outside_prepare(struct outside *o, struct home *home, struct err *e) MUST_CHECK;
+/*
+ * outside_prepare() - once per supervisor, in its network namespace
+ * @go: where cgroup_host_send()'s message comes; -1: home->cgroup is filled
+ */
+int outside_prepare(struct outside *o, struct home *home, int go, struct err *e) MUST_CHECK;
+
+/* outside_know_groups() - wait for the control groups, the first time */
+int outside_know_groups(struct outside *o, struct err *e) MUST_CHECK;
 
 /*
- * sandbox_create() - namespaces, init, control group; does not wait for init
+ * sandbox_create() - namespaces, init, control group (the first time it waits for them); does not wait for init
  * @env: index of the environment whose files it sees
  *
  * Network namespaces are made here, by the supervisor, and so belong to the home: nobody in the sandbox can configure
@@ -98,12 +106,15 @@ enum sandbox_role {
 
 struct sandbox_child {
 	pid_t pid;
-	int pidfd;  /* owned */
+	int pidfd;    /* owned */
 	int listener; /* owned; poll it: the child wants to make a socket (sandbox_let_socket()); -1: not watched */
-	int status; /* owned; end-of-file: exec has succeeded or the helper has ended; else a struct step_fail */
+	int status;   /* owned; end-of-file: exec has succeeded or the helper has ended; else a struct step_fail */
 };
 
-#define SANDBOX_CHILD_EMPTY { .pidfd = -1, .listener = -1, .status = -1 }
+#define SANDBOX_CHILD_EMPTY                                                                                            \
+	{                                                                                                              \
+		.pidfd = -1, .listener = -1, .status = -1                                                              \
+	}
 
 /* What a new process is for; all borrowed. */
 struct sandbox_task {
@@ -149,7 +160,8 @@ int sandbox_pipe_owner(const struct outside *o, const struct sandbox *s, int fd)
 /* sandbox_sweep() - ask init to kill and reap everything else; the answer comes by sandbox_hear() */
 int sandbox_sweep(struct sandbox *s) MUST_CHECK;
 
-/* sandbox_kill() - SIGKILL for init, and so for everything in the sandbox.  Children must be reaped before init can be. */
+/* sandbox_kill() - SIGKILL for init, and so for everything in the sandbox.  Children must be reaped before init can be.
+ */
 void sandbox_kill(struct sandbox *s);
 
 /* sandbox_reap_init() - Return: 1 reaped, 0 still there */

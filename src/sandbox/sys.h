@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Thin names for system calls that Debian 12's C library has no function for. */
+/* Thin names for system calls that Debian 12's C library has no function for, or another one another type. */
 
 static inline int sys_clone3(struct clone_args *a)
 {
@@ -28,4 +28,9 @@ static inline int sys_pivot_root(const char *new_root, const char *put_old)
 static inline int sys_pidfd_send_signal(int pidfd, int sig)
 {
 	return (int)syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0);
+}
+
+static inline int sys_ioctl(int fd, unsigned long request, void *arg)
+{
+	return (int)syscall(SYS_ioctl, fd, request, arg);
 }

@@ -47,7 +47,7 @@ int cgroup_setup(void **state)
 	struct err e;
 
 	(void)state;
-	if (cgroup_host_open(OTHER, OTHER, &host, &e) < 0 || cgroup_open(&host, 0, &group, &e) < 0) {
+	if (cgroup_host_open(OTHER, OTHER, false, &host, &e) < 0 || cgroup_open(&host, 0, &group, &e) < 0) {
 		print_message("%s\n", e.msg);
 		return -1;
 	}

@@ -98,7 +98,7 @@ static void test_sweep(void **state)
 	while (cgroup_read_file_count(busy_dir, "tasks") == 0)
 		(void)poll(NULL, 0, 1);
 
-	assert_int_equal(cgroup_host_open(OTHER, OTHER, &second, &e), 0);
+	assert_int_equal(cgroup_host_open(OTHER, OTHER, false, &second, &e), 0);
 	cgroup_host_sweep(&second);
 	assert_int_equal(access(host.path[0], F_OK), 0); /* ours is locked, though its pid is the sweeper's own */
 	cgroup_host_close(&second);
@@ -111,7 +111,7 @@ static void test_sweep(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	close(lock);
 	close(busy_dir);
-	assert_int_equal(cgroup_host_open(OTHER, OTHER, &second, &e), 0);
+	assert_int_equal(cgroup_host_open(OTHER, OTHER, false, &second, &e), 0);
 	cgroup_host_sweep(&second);
 	cgroup_host_close(&second);
 	assert_true(access(held, F_OK) < 0);
@@ -126,7 +126,7 @@ static int be_nobody(void)
 
 	if (setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0)
 		return 1;
-	if (cgroup_host_open(65534, 65534, &h, &e) != 0)
+	if (cgroup_host_open(65534, 65534, false, &h, &e) != 0)
 		return 2;
 	fprintf(stderr, "an ordinary user is told: %s\n", h.why_not);
 	if (h.kind != CGROUP_NONE || h.has != 0 || h.dir[0] != -1)
@@ -158,7 +158,7 @@ static int see_own_group_alone(void)
 		return 2;
 	if (find_own("memory", found) < 0 || strcmp(found, "/mnt/a b") != 0 || find_own("pids", found) != -ENOENT)
 		return 3;
-	if (cgroup_host_open(OTHER, OTHER, &h, &e) < 0)
+	if (cgroup_host_open(OTHER, OTHER, false, &h, &e) < 0)
 		return 4;
 	fprintf(stderr, "with one hierarchy of four: %s\n", h.why_not);
 	if (h.kind != CGROUP_V1 || h.has != CGROUP_MEMORY || !strstr(h.why_not, "pids, cpu, cpuacct"))

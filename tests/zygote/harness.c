@@ -115,30 +115,33 @@ static int outer(struct pack *config, const char *const *paths, size_t n_paths, 
 	int self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
 	int fd = open(extension, O_RDONLY | O_CLOEXEC);
 	int memfd = fd_memfd("config", config->data, config->len);
+	struct home_child c;
 	int status = 1;
 	int go[2];
-	pid_t pid;
+	int r;
 
 	if (fd < 0 || dup2(fd, EXTENSION_FD) < 0 || memfd < 0 || dup2(memfd, CONFIG_FD) < 0 || pipe(go) < 0)
 		die_text(extension);
 	home_ids(&st.home.ids);
 	st.home.n_envs = 1;
 	st.home.life = -1;
-	if (cgroup_host_open(st.home.ids.uid, st.home.ids.gid, &st.home.cgroup, &e) < 0)
+	if (cgroup_host_open(st.home.ids.uid, st.home.ids.gid, false, &st.home.cgroup, &e) < 0)
 		die(&e);
 	for (int i = 0; i < CGROUP_HIERARCHIES; i++) {
 		if (st.home.cgroup.dir[i] >= 0)
 			(void)fd_cloexec(st.home.cgroup.dir[i], false);
 	}
-	pid = home_clone(&st.home.cgroup, &e);
-	if (pid < 0)
+	r = home_clone(&st.home, &c, &e);
+	if (r < 0)
 		die(&e);
-	if (pid == 0)
+	if (r == 0)
 		_exit(inner(&st, paths, n_paths, go[0], self));
-	if (home_map(pid, &st.home.ids, &e) < 0)
+	if (home_map(&c, &st.home.ids, &e) < 0)
 		die(&e);
 	(void)!write(go[1], "g", 1);
-	(void)waitpid(pid, &status, 0);
+	home_make_network(&c);
+	(void)waitpid(c.pid, &status, 0);
+	home_child_done(&c);
 	cgroup_host_close(&st.home.cgroup);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
@@ -507,7 +510,8 @@ static int inside(void)
 			(void)fd_cloexec(st.home.cgroup.dir[i], true);
 	}
 	b.z = (struct zygote)ZYGOTE_EMPTY;
-	if (fd_map_sealed(CONFIG_FD, &b.config, &b.config_len) < 0 || outside_prepare(&b.o, &st.home, &e) < 0)
+	if (fd_map_sealed(CONFIG_FD, &b.config, &b.config_len) < 0 || home_enter_network(&st.home, &e) < 0 ||
+	    outside_prepare(&b.o, &st.home, -1, &e) < 0)
 		die(&e);
 	while (pack_next(b.config, b.config_len, &offset, &rec) > 0) {
 		if (rec.kind == CONFIG_PYTHON)
