@@ -88,6 +88,9 @@ def bare_root(folder):
     return root
 
 
+started = set()  # callers for whom the engine has started a container
+
+
 def podman(*options):
     def words(who, folder):
         if not shutil.which("podman"):
@@ -105,10 +108,11 @@ def podman(*options):
         before = [*as_user(who), "env", "HOME=" + home, "XDG_RUNTIME_DIR=" + home]
         engine = [*before, "podman", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
         start = [*engine, "run", "--rm", "--interactive", "--network", "none", "--volume", "/usr:/usr:ro"]
-        # Also makes what the engine leaves running for its next call.
-        p = subprocess.run([*start, "--rootfs", root, "/bin/true"], cwd="/", capture_output=True, text=True, timeout=120)
-        if p.returncode != 0:
-            skip("needs: podman that can start a container (%s)" % p.stderr.strip()[-200:])
+        if who not in started:  # also makes what the engine leaves running for its next call
+            p = subprocess.run([*start, "--rootfs", root, "/bin/true"], cwd="/", capture_output=True, text=True, timeout=120)
+            if p.returncode != 0:
+                skip("needs: podman that can start a container (%s)" % p.stderr.strip()[-200:])
+            started.add(who)
         more = [] if IS_INSTALLED else ["--volume", f"{folder}/bin:{folder}/bin:ro"]
         return [*start, *more, *options, "--rootfs", root]
     return words

@@ -19,8 +19,10 @@ step() {
 		echo "failed $name" >>$out/steps
 		echo "== $name"
 		cat $out/last.log
+		[ ! -d /run/systemd/system ] || journalctl -q -b -t cloche -t systemd -n 20 --no-pager
 	fi
 }
+cloche() { timeout 120 /usr/bin/cloche "$@"; }
 packages=$(for deb in /vm/deb/*.deb; do dpkg-deb -f "$deb" Package; done | tr '\n' ' ')
 # Every path that a package may have put or left somewhere, without what changes by itself.
 paths() {
@@ -40,12 +42,12 @@ upgrade() {
 		sed -i -E 's/^Version: (.*)/Version: \1+1/; s/\(= ([^)]*)\)/(= \1+1)/g; /^Built-Using/d' /var/tmp/next/tree/DEBIAN/control
 		dpkg-deb -b /var/tmp/next/tree /var/tmp/next/ || return 1
 	done
-	systemctl start cloche.socket && cloche trigger --server /run/cloche/cloche.sock --request /vm/tree/examples/hello_world.json || return 1
+	timeout 120 systemctl start cloche.socket && cloche trigger --server /run/cloche/cloche.sock --request /vm/tree/examples/hello_world.json || return 1
 	dpkg -i /var/tmp/next/*.deb || return 1
 	rm -rf /var/tmp/next
 	# it goes on serving
 	systemctl is-active cloche.socket && cloche trigger --server /run/cloche/cloche.sock --request /vm/tree/examples/hello_world.json || return 1
-	systemctl stop cloche.socket cloche.service
+	timeout 150 systemctl stop cloche.socket cloche.service
 }
 works() {
 	cloche trigger --request /vm/tree/examples/hello_world.json | grep -q '"return_code": 1' && cloche doctor && getent group cloche &&
