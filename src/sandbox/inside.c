@@ -23,6 +23,25 @@
 #include "sandbox/sys.h"
 
 /*
+ * scheduler - no real time, should our caller have it: it would take the CPU from everybody
+ *
+ * Before: cgroup (v1 takes nobody in who has).   A fork of a zygote has what the zygote left itself.
+ */
+static int step_scheduler(const struct inside *in)
+{
+	struct sched_param none = { .sched_priority = 0 };
+	long policy = syscall(SYS_sched_getscheduler, 0); /* not every C library has a function for it */
+
+	(void)in;
+	if (policy < 0)
+		return -1;
+	policy &= ~(long)SCHED_RESET_ON_FORK;
+	if (policy == SCHED_OTHER || policy == SCHED_BATCH || policy == SCHED_IDLE)
+		return 0;
+	return (int)syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &none);
+}
+
+/*
  * cgroup - be accounted to the run (v1; with v2 the process was born there)
  *
  * Before: namespaces, ids (only the home's root may write the files).   Mustn't: write another process's pid (7-15 ms).
@@ -261,6 +280,7 @@ static const struct {
 	const char *name;
 	int (*run)(const struct inside *);
 } steps[] = {
+	{ "scheduler", step_scheduler },
 	{ "cgroup", step_cgroup },
 	{ "namespaces", step_namespaces },
 	{ "cgroup-ns", step_cgroup_ns },

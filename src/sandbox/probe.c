@@ -195,6 +195,7 @@ int probe_wall_of_step(const char *step)
 		{ "init-proc", PROBE_PROC },
 		{ "init-hostname", PROBE_UTS },
 		{ "init-hide", PROBE_PID },
+		{ "scheduler", PROBE_CPU },
 		{ "cgroup", PROBE_MEMORY },
 		{ "cgroup-open", PROBE_MEMORY },
 		{ "namespaces", PROBE_USER },

@@ -329,3 +329,16 @@ os._exit(0)
     result = trigger({"script_content": script, "timeout": 20}, who)
     assert result["stdout"] == "True\n", result
     assert time.monotonic() - start - result["execution_time"] < 3
+
+
+def test_real_time_is_not_handed_on(who):
+    """A caller with real-time priority has scripts without: theirs would take a CPU from everybody for good."""
+    need_binary()
+    script = "import os\nprint(os.sched_getscheduler(0), os.sched_getparam(0).sched_priority)"
+    caller = ["chrt", "--fifo", "10"] + as_user(who)
+    outside = subprocess.run(caller + ["/usr/bin/python3", "-c", script], capture_output=True, text=True, timeout=20,
+                             env=environment(who), cwd="/")
+    assert outside.stdout == "1 10\n", outside
+    inside = subprocess.run(caller + [BIN, "run", "-q", "-"], input=script, capture_output=True, text=True, timeout=20,
+                            env=environment(who), cwd="/")
+    assert (inside.returncode, inside.stdout) == (0, "0 0\n"), inside
