@@ -34,6 +34,8 @@ NEVER = {
     "zygote": r"jansson|event2|sqlite3|ini\.h",
     "cli": r"event2|sqlite3|Python",
     "lib": r"getopt|event2|sqlite3|Python",
+    "history": r"event2|jansson|Python|sys/(socket|wait|mount|prctl|ptrace)\.h|sched\.h|spawn\.h",
+    "server": r"sqlite3|event2|Python|getopt",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 

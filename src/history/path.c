@@ -119,7 +119,7 @@ static int give(int folder, const char *name, uid_t uid, gid_t gid, bool make, s
 	r = check_file(fd, name, uid, e);
 	if (r < 0)
 		return r;
-	if (fchown(fd, uid, gid) < 0 || fchmod(fd, 0600) < 0)
+	if (fchmod(fd, 0600) < 0 || fchown(fd, uid, gid) < 0)
 		return err_set(e, ERR_HOST, errno, "give %s to user %u", name, uid);
 	return 0;
 }
@@ -138,7 +138,7 @@ static int give_folder(int folder, const char *path, bool is_ours, uid_t uid, gi
 		return err_set(e, ERR_INVALID, 0,
 			       "%s belongs to user %u: give the history a folder that belongs to user %u", path,
 			       st.st_uid, uid);
-	if (fchown(folder, uid, gid) < 0 || fchmod(folder, 0700) < 0)
+	if (fchmod(folder, 0700) < 0 || fchown(folder, uid, gid) < 0)
 		return err_set(e, ERR_HOST, errno, "give %s to user %u", path, uid);
 	return 0;
 }

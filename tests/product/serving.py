@@ -29,7 +29,8 @@ class Server:
         self.who = who
         self.folder = who.folder()
         self.path = str(socket_path or self.folder / "cloche.sock")
-        self.env = {"XDG_RUNTIME_DIR": str(self.folder), **(env or {})}
+        self.env = {"XDG_RUNTIME_DIR": str(self.folder), "CLOCHE_HISTORY_PATH": str(self.folder / "state/history.db"), **(env or {})}
+        self.env = {k: v for k, v in self.env.items() if v is not None}
         self.lines = []
         args = ["--socket", self.path] if args is None else args
         self.p = who.popen("serve", *args, env=self.env, **kw)

@@ -27,8 +27,7 @@ class Historian(Server):
     def __init__(self, who, folder=None, env=None, **kw):
         self.base = pathlib.Path(folder or who.folder())
         self.db = self.base / "state" / "history.db"
-        env = {"CLOCHE_HISTORY_PATH": str(self.db), **(env or {})}
-        super().__init__(who, env={k: v for k, v in env.items() if v is not None}, **kw)
+        super().__init__(who, env={"CLOCHE_HISTORY_PATH": str(self.db), **(env or {})}, **kw)
 
     def stats(self):
         with Native(self.path) as n:

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -28,13 +29,15 @@
 static char folder[64];
 static char path[128];
 static char said[8][512];
-static int n_said;
+static atomic_int n_said; /* the writer's thread counts */
 
 static void on_say(bool is_bad, const char *line)
 {
 	(void)is_bad;
-	if (n_said < (int)ARRAY_LEN(said))
-		(void)snprintf(said[n_said++], sizeof(said[0]), "%s", line);
+	if (n_said < (int)ARRAY_LEN(said)) {
+		(void)snprintf(said[n_said], sizeof(said[0]), "%s", line);
+		n_said++;
+	}
 }
 
 static int set_up(void **state)
