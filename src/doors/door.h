@@ -36,6 +36,7 @@ struct door {
 	struct http_server *http;
 	struct settings settings;
 	uid_t server_uid; /* whose server it is */
+	gid_t server_gid; /* who may open its socket */
 	struct tokens tokens;
 	unsigned char
 		local_hash[TOKEN_HASH_BYTES]; /* of the secret in the runtime folder; who has it is our own user */
@@ -177,8 +178,13 @@ int listen_unix(const char *path, const char *group, int *ret_fd, struct err *e)
 /* listen_tcp() - @address: HOST:PORT.  @ret_host: heap, as it may stand in Host */
 int listen_tcp(const char *address, bool is_behind_tls_proxy, int *ret_fd, char **ret_host, struct err *e) MUST_CHECK;
 
-/* privileges_drop() - a door that was started as root goes on as the user made for it.  Return: 0 or -errno */
-int privileges_drop(struct err *e) MUST_CHECK;
+/*
+ * privileges_drop() - a door that was started as root goes on as the user made for it
+ * @group: who may open the server's socket; the only other group it keeps
+ *
+ * Return: 0 or -errno
+ */
+int privileges_drop(gid_t group, struct err *e) MUST_CHECK;
 
 /* --- http.c --- */
 

@@ -123,6 +123,7 @@ static int find_owner(struct door *d, const char *server, struct err *e)
 	if (stat(server, &st) < 0)
 		return err_set(e, ERR_HOST, errno, "server %s", server);
 	d->server_uid = st.st_uid;
+	d->server_gid = st.st_gid;
 	(void)snprintf(d->local_tenant, sizeof(d->local_tenant), "uid-%u", st.st_uid);
 	return 0;
 }
@@ -164,7 +165,7 @@ static int open_sockets(struct door *d, const struct arguments *a, struct http_l
 	if (r == 0 && address)
 		r = make_local_token(d, e);
 	if (r == 0)
-		r = privileges_drop(e);
+		r = privileges_drop(d->server_gid, e);
 	return r;
 }
 

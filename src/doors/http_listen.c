@@ -172,9 +172,10 @@ static int drop_capabilities(void)
 
 /*
  * After:   what listens is open, the first token is written      Before: the first byte of a client
- * Should:  be the user that cloched believes (it is that user itself), with no group, capability or way to either
+ * Should:  be the user that cloched believes (it is that user itself), with no other group, no capability, nor a way to
+ * either
  */
-int privileges_drop(struct err *e)
+int privileges_drop(gid_t group, struct err *e)
 {
 	uid_t uid = 0;
 	gid_t gid = 0;
@@ -185,7 +186,7 @@ int privileges_drop(struct err *e)
 			return err_set(e, ERR_HOST, 0,
 				       "root's server is asked over HTTP by way of the user " DOOR_USER
 				       ", which is not there: useradd --system " DOOR_USER);
-		if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0)
+		if (setgroups(group ? 1 : 0, &group) < 0 || setresgid(gid, gid, gid) < 0)
 			return err_set(e, ERR_HOST, errno, "become group %u", gid);
 	}
 	for (int cap = 0; geteuid() == 0 && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)

@@ -18,7 +18,7 @@ void intake_refuse(struct server *s, struct client *c, enum err_kind kind, const
 	struct native_head head = { .type = NATIVE_ERROR, .version = NATIVE_VERSION, .code = kind };
 	auto_free char *json = job_error_write(why);
 
-	log_line(LOG_INFO, "event=refused uid=%u tenant=%s field=\"%s\"", c->uid, c->tenant->name, why->field);
+	log_line(LOG_INFO, "event=refused uid=%u tenant=%s field=\"%s\"", c->tenant->uid, c->tenant->name, why->field);
 	stats_refused(&s->stats, kind);
 	client_send_text(s, c, &head, json);
 }

@@ -43,18 +43,33 @@ static int ask(struct launch *l, const struct launch_ask *q, int fd, struct laun
 	return ret->error;
 }
 
+/* Have a process started, with @fd.  Return: 0 or -errno with @e set */
+static int start(struct launch *l, enum launch_what what, int fd, pid_t *ret_pid, int *ret_pidfd, struct err *e)
+{
+	struct launch_ask q = { .what = what };
+	struct launch_answer a;
+	int pidfd = -1;
+	int r = ask(l, &q, fd, &a, &pidfd, e);
+
+	if (r == 0 && pidfd < 0)
+		r = err_set(e, ERR_BUG, 0, "the launcher gave no descriptor");
+	if (r < 0) {
+		fd_close(&pidfd);
+		return r;
+	}
+	*ret_pid = a.pid;
+	*ret_pidfd = pidfd;
+	return 0;
+}
+
 static int launch_supervisor(void *userdata, int control, pid_t *ret_pid, int *ret_pidfd, struct err *e)
 {
-	struct launch_ask q = { .what = LAUNCH_SUPERVISOR };
-	struct launch_answer a;
-	int r = ask(userdata, &q, control, &a, ret_pidfd, e);
+	return start(userdata, LAUNCH_SUPERVISOR, control, ret_pid, ret_pidfd, e);
+}
 
-	if (r < 0)
-		return r;
-	if (*ret_pidfd < 0)
-		return err_set(e, ERR_BUG, 0, "the launcher gave no descriptor");
-	*ret_pid = a.pid;
-	return 0;
+int launch_door(struct launch *l, pid_t *ret_pid, int *ret_pidfd, struct err *e)
+{
+	return start(l, LAUNCH_DOOR, -1, ret_pid, ret_pidfd, e);
 }
 
 static void launch_signal(void *userdata, pid_t pid, int sig)

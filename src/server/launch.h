@@ -20,10 +20,11 @@
  *	LAUNCH_SIGNAL      pid, number: SIGTERM or SIGKILL to one that it has started
  *	LAUNCH_SETTINGS    number: enum settings_file; answered with the file, open for reading
  *	LAUNCH_UNLISTEN    remove the server's socket from the file system
+ *	LAUNCH_DOOR        start the HTTP door; answered with its pid and pidfd
  *
  * It ends, and sees to the end of all that it has started, when the front does.
  */
-enum launch_what { LAUNCH_SUPERVISOR = 1, LAUNCH_SIGNAL, LAUNCH_SETTINGS, LAUNCH_UNLISTEN };
+enum launch_what { LAUNCH_SUPERVISOR = 1, LAUNCH_SIGNAL, LAUNCH_SETTINGS, LAUNCH_UNLISTEN, LAUNCH_DOOR };
 
 struct launch_ask {
 	uint32_t what;
@@ -54,6 +55,9 @@ int launch_split(struct launch *ret, struct listener *l, const struct front_user
 
 /* launch_settings() - for settings_load_by(); @userdata: struct launch */
 int launch_settings(void *userdata, enum settings_file which);
+
+/* launch_door() - @ret_pidfd: the caller's.  Return: 0 or -errno with @e set */
+int launch_door(struct launch *l, pid_t *ret_pid, int *ret_pidfd, struct err *e) MUST_CHECK;
 
 /* launch_unlisten() - waits until it is done */
 void launch_unlisten(struct launch *l);

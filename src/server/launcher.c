@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "server/door.h"
 #include "server/launch.h"
 
 #define CHILDREN_MAX 128
@@ -31,6 +32,7 @@ struct launcher {
 	struct listener listener; /* what is to be removed in the end */
 	pid_t children[CHILDREN_MAX];
 	size_t n;
+	pid_t door; /* one of them; 0: none so far */
 };
 
 static void reap(struct launcher *l)
@@ -48,6 +50,21 @@ static void reap(struct launcher *l)
 	}
 }
 
+/* @pid is one more of ours.  Return: 0 with its pidfd, or -errno with @a->err set */
+static int take_child(struct launcher *l, pid_t pid, struct launch_answer *a, int *ret_fd)
+{
+	int r;
+
+	l->children[l->n++] = pid;
+	a->pid = pid;
+	*ret_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (*ret_fd >= 0)
+		return 0;
+	r = err_set(&a->err, ERR_HOST, errno, "launcher: pidfd_open");
+	(void)kill(pid, SIGKILL);
+	return r;
+}
+
 static int start_supervisor(struct launcher *l, const int *fds, size_t n_fds, struct launch_answer *a, int *ret_fd)
 {
 	struct stat st;
@@ -59,16 +76,21 @@ static int start_supervisor(struct launcher *l, const int *fds, size_t n_fds, st
 	if (l->n == CHILDREN_MAX)
 		return err_set(&a->err, ERR_HOST, 0, "launcher: too many supervisors");
 	r = supervisor_spawn(fds[0], &pid, &a->err);
+	return r < 0 ? r : take_child(l, pid, a, ret_fd);
+}
+
+static int start_door(struct launcher *l, struct launch_answer *a, int *ret_fd)
+{
+	pid_t pid;
+	int r;
+
+	if (l->n == CHILDREN_MAX)
+		return err_set(&a->err, ERR_HOST, 0, "launcher: too many doors");
+	r = door_spawn(l->listener.address, &pid, &a->err);
 	if (r < 0)
 		return r;
-	l->children[l->n++] = pid;
-	a->pid = pid;
-	*ret_fd = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (*ret_fd >= 0)
-		return 0;
-	r = err_set(&a->err, ERR_HOST, errno, "launcher: pidfd_open");
-	(void)kill(pid, SIGKILL);
-	return r;
+	l->door = pid;
+	return take_child(l, pid, a, ret_fd);
 }
 
 static int send_signal(const struct launcher *l, const struct launch_ask *q, struct launch_answer *a)
@@ -119,6 +141,9 @@ static int serve_one(struct launcher *l)
 			listener_remove(&l->listener);
 			a.error = 0;
 			break;
+		case LAUNCH_DOOR:
+			a.error = start_door(l, &a, &fd);
+			break;
 		default:
 			break;
 		}
@@ -136,6 +161,10 @@ _Noreturn static void end(struct launcher *l)
 {
 	static const int signals[] = { 0, SIGTERM, SIGKILL };
 
+	for (size_t k = 0; k < l->n; k++) {
+		if (l->children[k] == l->door) /* it has nobody to ask any more */
+			(void)kill(l->door, SIGTERM);
+	}
 	fd_close(&l->sock);
 	listener_remove(&l->listener);
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {

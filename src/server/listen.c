@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,16 @@ static int bind_path(struct listener *l, gid_t group, struct err *e)
 	return r;
 }
 
+static void find_address(struct listener *l)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	socklen_t len = sizeof(at);
+
+	if (getsockname(l->fd, (struct sockaddr *)&at, &len) == 0 && len > offsetof(struct sockaddr_un, sun_path))
+		(void)snprintf(l->address, sizeof(l->address), "%.*s",
+			       (int)(len - offsetof(struct sockaddr_un, sun_path)), at.sun_path);
+}
+
 int listener_open(struct listener *ret, const char *path, const char *group, gid_t front, struct err *e)
 {
 	struct listener l = { .fd = -1, .lock = -1, .is_roots = geteuid() == 0 };
@@ -189,6 +200,7 @@ int listener_open(struct listener *ret, const char *path, const char *group, gid
 		listener_close(&l);
 		return r;
 	}
+	find_address(&l);
 	*ret = l;
 	return 0;
 }

@@ -83,6 +83,7 @@ static void stop(struct server *s)
 		return;
 	}
 	log_line(LOG_INFO, "event=stopping running=%u waiting=%u", s->n_running, s->n_waiting);
+	door_stop(s, SIGTERM);
 	notify_manager("STOPPING=1");
 	s->is_stopping = true;
 	s->stop_at_ns = clock_now_ns() + s->shared->settings.conf.server.grace_ns;
@@ -153,6 +154,9 @@ static void dispatch(struct server *s, const struct epoll_event *ev)
 	case SOURCE_KEEPER:
 		keeper_event(s, src->owner);
 		break;
+	case SOURCE_DOOR:
+		door_event(s);
+		break;
 	case SOURCE_LAUNCHER:
 		lose_launcher(s);
 		break;
@@ -217,6 +221,7 @@ static void tick(struct server *s)
 		(void)source_set(s, &s->listen_source, s->listener.fd, EPOLLIN);
 	}
 	keeper_tick(s);
+	door_tick(s);
 	admit_next(s);
 	look_at_runs(s, now);
 	drop_stalled(s, now);
@@ -238,6 +243,7 @@ static int next_tick(const struct server *s)
 	uint64_t next = UINT64_MAX;
 
 	sooner(&next, s->accept_at_ns);
+	sooner(&next, s->door.start_at_ns);
 	sooner(&next, keeper_next_tick(s));
 	if (s->has_stalled)
 		sooner(&next, now + NS_PER_SEC);
@@ -366,6 +372,7 @@ static void end(struct server *s)
 	client_reap(s);
 	listener_close(&s->listener);
 	record_end(s);
+	door_end(s);
 	keeper_done(s);
 	admit_done(s);
 	(void)source_set(s, &s->launch_source, s->launch.sock, 0);
@@ -381,6 +388,7 @@ int serve(const char *path)
 		.listener = { .fd = -1, .lock = -1 },
 		.launch_source = { .kind = SOURCE_LAUNCHER, .fd = -1 },
 		.listen_source = { .kind = SOURCE_LISTENER, .fd = -1 },
+		.door = { .source = { .kind = SOURCE_DOOR, .fd = -1 }, .pidfd = -1 },
 		.signal_source = { .kind = SOURCE_SIGNAL, .fd = -1 },
 		.epoll = -1,
 	};
@@ -396,6 +404,7 @@ int serve(const char *path)
 			 s.listener.path, admit_max(&s), s.shared->settings.conf.server.queue_max,
 			 s.shared->settings.conf.n_environments);
 		notify_manager("READY=1");
+		door_start(&s);
 		loop(&s);
 		log_line(LOG_INFO, "event=stopped");
 	}

@@ -28,6 +28,7 @@
  *	work.c    a run under way: its output, its result
  *	launch.c, launcher.c, confine.c
  *	          root's server: the rights, and how all the rest goes without them
+ *	door.c    the HTTP door's process
  *	keeper.c  supervisors: started, replaced, drained
  *	stats.c   what was counted, as JSON
  *	record.c  runs that have ended, into the history
@@ -38,7 +39,7 @@
 
 #define CLIENTS_MAX 1024
 
-enum source_kind { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_RUN, SOURCE_KEEPER, SOURCE_LAUNCHER };
+enum source_kind { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_RUN, SOURCE_KEEPER, SOURCE_LAUNCHER, SOURCE_DOOR };
 
 /* A descriptor in the epoll set. */
 struct source {
@@ -144,6 +145,17 @@ struct stats {
 	struct histogram total; /* from a request's arrival to its result */
 };
 
+/* Who is asked over HTTP; see door.c. */
+struct door {
+	struct source source;
+	pid_t pid; /* 0: it does not run */
+	int pidfd; /* owned */
+	bool is_wanted;
+	uint64_t started_ns;
+	uint64_t start_at_ns; /* when to try again to start it; 0: no need */
+	unsigned n_failures;  /* in a row */
+};
+
 struct server {
 	uid_t uid;            /* whose server it is */
 	uid_t trusted;        /* who may speak for others, besides root */
@@ -162,6 +174,7 @@ struct server {
 	size_t waiting_bytes;
 	struct stats stats;
 	struct record record;
+	struct door door;
 	struct tenant *own;    /* the server's own user; has always a supervisor */
 	struct keeper *coming; /* own's next, of settings that were read again, not ready yet */
 	struct keeper *old;    /* no new runs */
@@ -219,6 +232,13 @@ void work_event(struct server *s, struct client *c, uint32_t events);
 void work_watch(struct server *s, struct client *c);
 void work_cancel(struct client *c);
 void work_fail(struct server *s, struct client *c, enum status status, const char *why);
+
+/* door.c */
+void door_start(struct server *s);
+void door_event(struct server *s);
+void door_tick(struct server *s);
+void door_stop(struct server *s, int sig);
+void door_end(struct server *s);
 
 /* keeper.c */
 int keeper_load(struct server *s, struct err *e) MUST_CHECK;

@@ -61,11 +61,11 @@ static void send_result(struct server *s, struct client *c, const struct result 
 
 	stats_run(&s->stats, r, clock_now_ns() - c->arrived_ns);
 	log_line(LOG_INFO,
-		 "event=run run=%s uid=%u tenant=%s script=\"%s\" status=%s code=%d seconds=%.6f queue=%.6f cpu=%.6f mode=%s",
-		 r->run_id, c->uid, c->tenant->name,
-		 r->script_name ? r->script_name : "", status_name(r->status), r->return_code,
-		 (double)r->execution_ns / 1e9, (double)r->queue_ns / 1e9, (double)r->cpu_ns / 1e9,
-		 job_mode_name(r->mode));
+		 "event=run run=%s uid=%u tenant=%s script=\"%s\" status=%s code=%d seconds=%.6f queue=%.6f cpu=%.6f "
+		 "mode=%s",
+		 r->run_id, c->tenant->uid, c->tenant->name, r->script_name ? r->script_name : "",
+		 status_name(r->status), r->return_code, (double)r->execution_ns / 1e9, (double)r->queue_ns / 1e9,
+		 (double)r->cpu_ns / 1e9, job_mode_name(r->mode));
 	if (!c->is_gone)
 		client_send_text(s, c, &head, json);
 }
