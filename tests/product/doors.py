@@ -251,7 +251,8 @@ class Door:
 def raw(s, data, seconds=30):
     """Send bytes as they are; everything that comes until the other side's end"""
     s.settimeout(seconds)
-    s.sendall(data)
+    if data:
+        s.sendall(data)
     got = b""
     while True:
         try:
