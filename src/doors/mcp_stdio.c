@@ -39,6 +39,7 @@ struct session {
 	bool is_skipping; /* the rest of a line that was too long */
 	struct event *readable;
 	struct event *writable;
+	struct event *deaf; /* while nothing is read: has its writer gone? */
 	struct event *signals[2];
 	struct buf line;
 	struct buf unsent;
@@ -97,11 +98,14 @@ static size_t unsent(const struct session *s)
 /* Listen and write as far as the reader reads. */
 static void settle(struct session *s)
 {
+	static const struct timeval second = { .tv_sec = 1 };
 	bool is_deaf = unsent(s) > OUT_ENOUGH;
 	bool is_writing = unsent(s) > 0;
 
-	if (is_deaf != s->is_deaf)
+	if (is_deaf != s->is_deaf) {
 		(void)(is_deaf ? event_del(s->readable) : event_add(s->readable, NULL));
+		(void)(is_deaf ? event_add(s->deaf, &second) : event_del(s->deaf));
+	}
 	if (is_writing != s->is_writing)
 		(void)(is_writing ? event_add(s->writable, NULL) : event_del(s->writable));
 	s->is_deaf = is_deaf;
@@ -261,6 +265,18 @@ static void on_writable(evutil_socket_t fd, short what, void *userdata)
 		settle(s);
 }
 
+/* The end of what we do not read is told apart from its bytes. */
+static void on_deaf(evutil_socket_t fd, short what, void *userdata)
+{
+	struct session *s = userdata;
+	struct pollfd p = { .fd = s->in, .events = POLLRDHUP };
+
+	(void)fd;
+	(void)what;
+	if (poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR))
+		end(s);
+}
+
 static void on_signal(evutil_socket_t sig, short what, void *userdata)
 {
 	(void)sig;
@@ -274,17 +290,19 @@ static int open_events(struct session *s)
 
 	s->readable = event_new(base, s->in, EV_READ | EV_PERSIST, on_readable, s);
 	s->writable = event_new(base, s->out, EV_WRITE | EV_PERSIST, on_writable, s);
+	s->deaf = event_new(base, -1, EV_PERSIST, on_deaf, s);
 	s->signals[0] = evsignal_new(base, SIGTERM, on_signal, s);
 	s->signals[1] = evsignal_new(base, SIGINT, on_signal, s);
-	if (!s->readable || !s->writable || !s->signals[0] || !s->signals[1] || event_add(s->readable, NULL) < 0 ||
-	    event_add(s->signals[0], NULL) < 0 || event_add(s->signals[1], NULL) < 0)
+	if (!s->readable || !s->writable || !s->deaf || !s->signals[0] || !s->signals[1] ||
+	    event_add(s->readable, NULL) < 0 || event_add(s->signals[0], NULL) < 0 ||
+	    event_add(s->signals[1], NULL) < 0)
 		return -ENOMEM;
 	return 0;
 }
 
 static void close_events(struct session *s)
 {
-	struct event *all[] = { s->readable, s->writable, s->signals[0], s->signals[1] };
+	struct event *all[] = { s->readable, s->writable, s->deaf, s->signals[0], s->signals[1] };
 
 	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
 		if (all[i])
