@@ -426,24 +426,24 @@ def test_a_server_of_another_user_is_not_used(callers, servers):
         cloche.Client(servers["user"].path).run("print(1)")
 
 
+class Door(Server):
+    """A server of @who's that speaks HTTP as well: its socket, its address, its owner's token"""
+
+    def __init__(self, who):
+        folder = who.folder()
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            self.address = f"127.0.0.1:{s.getsockname()[1]}"
+        self.http = str(folder / "http.sock")
+        super().__init__(who, folder / "cloche.sock", args=["--socket", str(folder / "cloche.sock"), "--http-socket",
+                                                            self.http, "--listen", self.address])
+        assert self.wait_log("event=http_ready"), self.lines
+        self.token = (self.folder / "cloche/http-token").read_text().strip()
+
+
 @pytest.fixture(scope="session")
-def door(callers, servers):
-    """The HTTP door of the ordinary user's server: (its socket, host:port, token)"""
-    who, server = callers["user"], servers["user"]
-    runtime = who.folder()
-    path, log = runtime / "http.sock", open(who.home / "door.log", "w+")
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
-    p = subprocess.Popen([*who.prefix(), str(who.binary.parent / "cloche-door"), "http", "--server", server.path,
-                          "--http-socket", str(path), "--listen", f"127.0.0.1:{port}"], stderr=log,
-                         env=who.env({"XDG_RUNTIME_DIR": str(runtime)}), cwd="/")
-    token = runtime / "cloche/http-token"
-    assert wait_for(lambda: path.exists() and token.exists() and b"ready" in open(log.name, "rb").read(), 10), \
-        open(log.name).read()
-    yield str(path), f"127.0.0.1:{port}", token.read_text().strip()
-    p.terminate()
-    assert p.wait(20) == 0
-    log.close()
+def door(callers):
+    with Door(callers["user"]) as d:
+        yield d
 
 
 OVER_HTTP = r"""
@@ -520,16 +520,16 @@ OVER_HTTP = r"""
 """
 
 
-def test_over_http_by_socket(callers, servers, door):
-    client(callers["user"], f"http+unix:{door[0]}", OVER_HTTP, "", servers["user"].path)
+def test_over_http_by_socket(door):
+    client(door.who, f"http+unix:{door.http}", OVER_HTTP, "", door.path)
 
 
-def test_over_http_by_tcp(callers, servers, door):
-    client(callers["user"], f"http://{door[1]}", OVER_HTTP, door[2], servers["user"].path)
+def test_over_http_by_tcp(door):
+    client(door.who, f"http://{door.address}", OVER_HTTP, door.token, door.path)
 
 
-def test_the_http_door_needs_its_token(callers, door):
-    client(callers["user"], f"http://{door[1]}", """
+def test_the_http_door_needs_its_token(door):
+    client(door.who, f"http://{door.address}", """
         for token in (None, "cloche_" + "0" * 64):
             e = raises(cloche.ServerError, cloche.Client(where, token=token).run, "x")
             assert "token" in str(e) and "401" in str(e), e
@@ -546,7 +546,7 @@ def test_over_http_another_users_door_is_not_used(callers, door):
     if "root" not in callers:
         pytest.skip("needs: two users")
     with pytest.raises(cloche.ServerError, match="neither you nor root"):
-        cloche.Client(f"http+unix:{door[0]}").run("print(1)")
+        cloche.Client(f"http+unix:{door.http}").run("print(1)")
 
 
 class FalseHttp:

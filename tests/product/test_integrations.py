@@ -9,7 +9,7 @@ import tomllib
 
 import pytest
 
-from harness import REPO, SYSTEM_PYTHON, python_has, strict_json, wait_for
+from harness import REPO, SYSTEM_PYTHON, python_has, strict_json
 from serving import Server
 
 PAGE = (REPO / "docs/integrations.md").read_text(encoding="utf-8")
@@ -92,18 +92,13 @@ def run(who, argv, folder, env, timeout=60):
 
 @pytest.fixture(scope="module")
 def door(callers):
-    """The HTTP door of the ordinary user's server: its address and token"""
-    who = callers["user"]
-    with Server(who) as server, open(server.folder / "door.log", "w") as log:
-        with socket.create_server(("127.0.0.1", 0)) as s:
-            address = f"127.0.0.1:{s.getsockname()[1]}"
-        p = subprocess.Popen([*who.prefix(), str(who.binary.parent / "cloche-door"), "http", "--server", server.path,
-                              "--listen", address], stderr=log, env=who.env(server.env), cwd="/")
-        ready = wait_for(lambda: "event=http_ready" in (server.folder / "door.log").read_text(), 10)
-        assert ready, (server.folder / "door.log").read_text()
+    """The ordinary user's server speaks HTTP: its address and token"""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        address = f"127.0.0.1:{s.getsockname()[1]}"
+    path = callers["user"].folder() / "cloche.sock"
+    with Server(callers["user"], path, args=["--socket", str(path), "--listen", address]) as server:
+        assert server.wait_log("event=http_ready"), server.lines
         yield {"CLOCHE": address, "TOKEN": (server.folder / "cloche/http-token").read_text().strip()}
-        p.terminate()
-        assert p.wait(20) == 0
 
 
 def test_its_commands_and_programs_work(who, door):
