@@ -168,12 +168,32 @@ def names_of(modules):
     return "".join([name + "\0" for name in modules])
 
 
+def sources(loaded):
+    """Folders and files that modules come from, as far as there is room: what is to be looked at for changes."""
+    os, site = sys.modules["os"], sys.modules.get("site")
+    stdlib = getattr(sys, "stdlib_module_names", ())
+    paths = [sys.prefix + "/pyvenv.cfg"] + sys.path
+    if hasattr(site, "getsitepackages"):
+        paths += site.getsitepackages()  # those that are not there yet, too
+    for name in sorted(loaded, key=lambda name: name.count(".")):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if isinstance(file, str) and name.partition(".")[0] not in stdlib:
+            paths += [file] if "." in name else [os.path.dirname(file), file]
+    text = b""
+    for path in dict.fromkeys(paths):
+        item = os.fsencode(path) + b"\0"
+        if path.startswith("/") and item.count(b"\0") == 1 and len(text) + len(item) <= 16384:
+            text += item
+    return text
+
+
 wanted = cloche.setup().split("\0")[:-1]
 if sys.version_info >= (3, 13):
     wanted.append("traceback")  # there, it is what shows uncaught exceptions
 missing = preload(wanted)
 loaded = sorted(set(sys.modules) - bare)
 keep = bare.union(loaded)
+come_from = sources(loaded)
 rehearse()
 import gc
 
@@ -183,4 +203,4 @@ hide(keep)
 gc.collect()
 gc.freeze()
 new_main()  # not frozen: when its script has ended it is to be collected
-cloche.serve(dress, reseed, names_of(missing + loaded), len(missing), is_plain(loaded))
+cloche.serve(dress, reseed, names_of(missing + loaded), len(missing), is_plain(loaded), come_from)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +19,11 @@
 
 enum { HEAR, END, NEXT_HEAR, NEXT_END };
 
-#define CALM_NS    (10 * NS_PER_SEC) /* without a miss for this long: one fewer is kept */
-#define PARKED_ROOM 8             /* so many are never parked, but left to jobs that fit no parked one */
+#define CALM_NS     (10 * NS_PER_SEC) /* without a miss for this long: one fewer is kept */
+#define PARKED_ROOM 8                 /* so many are never parked, but left to jobs that fit no parked one */
 #define SETTLE_MS   100
 #define START_NS    (60 * NS_PER_SEC) /* a zygote that is not ready by then never will be */
-#define LOW_MEMORY 16                /* a sixteenth of the host's memory: less is left, nothing more is kept than that */
+#define LOW_MEMORY  16 /* a sixteenth of the host's memory: less is left, nothing more is kept than that */
 
 struct pool *pool_of(struct supervise *s, unsigned env)
 {
@@ -123,8 +124,10 @@ static void forked(struct pool *p, const struct zygote_news *news)
 
 	if (w && w->tag != news->tag)
 		w = NULL; /* the one that asked is gone, and another has its slot */
-	/* one that is ending meanwhile: its init waits until this child is reaped, and that takes a parent that watches it */
-	if (w && w->pool == p && (w->state == WORK_FORKING || w->state == WORK_ENDING) && w->child.pid == 0 && !w->is_done) {
+	/* one that is ending meanwhile: its init waits until this child is reaped, and that takes a parent that watches
+	 * it */
+	if (w && w->pool == p && (w->state == WORK_FORKING || w->state == WORK_ENDING) && w->child.pid == 0 &&
+	    !w->is_done) {
 		work_forked(w, news);
 		work_finish(w);
 	} else if (news->pid > 0) {
@@ -161,7 +164,39 @@ static void settle(struct pool *p)
 		give_up(p);
 }
 
-/* The one that was starting serves now; what the old one has forked stays as it is. */
+/* A number that changes with the interpreter's file and what modules come from, as far as the zygote knows. */
+static uint64_t changed(const struct pool *p)
+{
+	const struct zygote *z = &p->zygote;
+	const char *at = z->paths;
+	uint64_t sum = 0;
+	char path[PATH_MAX];
+	struct stat st;
+
+	for (const char *name = p->how.python; name; name = at < z->paths + z->paths_len ? at : NULL) {
+		if (name == at)
+			at += strlen(at) + 1;
+		(void)snprintf(path, sizeof(path), "%d/root%.4000s", (int)z->pid, name);
+		sum *= 31;
+		if (fstatat(p->s->outside.proc, path, &st, 0) == 0)
+			sum += (uint64_t)st.st_mtim.tv_sec * NS_PER_SEC + (uint64_t)st.st_mtim.tv_nsec + st.st_ino;
+	}
+	return sum;
+}
+
+/* What was forked of a zygote that is out of date has run nothing yet: it need not. */
+static void drop_parked(struct pool *p)
+{
+	for (unsigned i = 0; i < p->s->n_slots; i++) {
+		struct work *w = p->s->works[i];
+
+		if (w && w->pool == p && !w->has_job && !w->is_done &&
+		    (w->state == WORK_PARKED || w->state == WORK_FORKING))
+			work_event(w, EVENT_CANCEL);
+	}
+}
+
+/* The one that was starting serves now; what the old one has forked stays as it is, but for one that is out of date. */
 static void take_over(struct pool *p)
 {
 	settle(p);
@@ -172,6 +207,10 @@ static void take_over(struct pool *p)
 	p->next = (struct zygote)ZYGOTE_EMPTY;
 	p->n_deaths = 0;
 	p->why[0] = '\0';
+	p->changed = changed(p);
+	if (p->is_stale)
+		drop_parked(p);
+	p->is_stale = false;
 	if (watch(p, false) < 0)
 		pool_lost(p, "its zygote can't be watched");
 }
@@ -190,7 +229,7 @@ void pool_event(struct supervise *s, struct watch *w, uint32_t events)
 			continue;
 		is_next = w >= p->watch + NEXT_HEAR;
 		said = w == &p->watch[is_next ? NEXT_END : END] ? (int)ZYGOTE_SAID_END
-								  : zygote_hear(is_next ? &p->next : &p->zygote, &news);
+								: zygote_hear(is_next ? &p->next : &p->zygote, &news);
 		if (said == ZYGOTE_SAID_END && is_next)
 			next_lost(p);
 		else if (said == ZYGOTE_SAID_END)
@@ -204,8 +243,8 @@ void pool_event(struct supervise *s, struct watch *w, uint32_t events)
 }
 
 /*
- * Can a sandbox that was built for @a be dressed for @b?  Files and CPUs are settled when it is built; a process's own limits
- * can be lowered from outside, but to raise them takes the host's root.
+ * Can a sandbox that was built for @a be dressed for @b?  Files and CPUs are settled when it is built; a process's own
+ * limits can be lowered from outside, but to raise them takes the host's root.
  */
 static bool can_dress(const struct sandbox_spec *a, const struct sandbox_spec *b, bool is_sampled)
 {
@@ -273,7 +312,8 @@ static bool is_memory_low(const struct supervise *s)
 	unsigned long total, available;
 	const char *at;
 
-	if (fd_read_at(s->outside.proc, "meminfo", text, sizeof(text)) <= 0 || sscanf(text, "MemTotal: %lu", &total) != 1)
+	if (fd_read_at(s->outside.proc, "meminfo", text, sizeof(text)) <= 0 ||
+	    sscanf(text, "MemTotal: %lu", &total) != 1)
 		return false;
 	at = strstr(text, "MemAvailable:");
 	return at && sscanf(at, "MemAvailable: %lu", &available) == 1 && available < total / LOW_MEMORY;
@@ -291,31 +331,14 @@ static void drop_one(struct pool *p)
 	}
 }
 
-/* A number that changes with the interpreter's file and the folders that packages are installed in. */
-static uint64_t changed(const struct pool *p)
-{
-	static const char *const folders[] = { "/usr/lib/python3/dist-packages", "/usr/local/lib" };
-	uint64_t sum = 0;
-	char path[600];
-	struct stat st;
-
-	for (size_t i = 0; i <= ARRAY_LEN(folders); i++) {
-		(void)snprintf(path, sizeof(path), "%d/root%.500s", (int)p->zygote.pid, i ? folders[i - 1] : p->how.python);
-		if (fstatat(p->s->outside.proc, path, &st, 0) == 0)
-			sum = sum * 31 + (uint64_t)st.st_mtim.tv_sec * NS_PER_SEC + (uint64_t)st.st_mtim.tv_nsec + st.st_ino;
-	}
-	return sum;
-}
-
 static void renew(struct pool *p)
 {
 	uint64_t now = changed(p);
 
-	if (p->changed == 0)
-		p->changed = now;
 	if (p->zygote.forks < p->plan.max_runs && p->changed == now)
 		return;
-	p->changed = 0;
+	p->is_stale |= p->changed != now;
+	p->changed = now;
 	begin(p); /* it takes over when it is ready */
 }
 
@@ -388,9 +411,9 @@ int pool_start(struct supervise *s, const char *setup, size_t len, int extension
 	for (unsigned env = 0; env < (unsigned)s->outside.home->n_envs; env++) {
 		struct pool *p = &s->pools[s->n_pools];
 
-		*p = (struct pool){ .s = s, .env = env, .zygote = ZYGOTE_EMPTY, .next = ZYGOTE_EMPTY };
+		*p = (struct pool) { .s = s, .env = env, .zygote = ZYGOTE_EMPTY, .next = ZYGOTE_EMPTY };
 		for (size_t i = 0; i < ARRAY_LEN(p->watch); i++)
-			p->watch[i] = (struct watch){ .kind = WATCH_ZYGOTE, .fd = -1 };
+			p->watch[i] = (struct watch) { .kind = WATCH_ZYGOTE, .fd = -1 };
 		if (read_plan(p, setup, len) < 0)
 			return err_set(e, ERR_HOST, ENOMEM, "prepare zygotes");
 		if (p->plan.max == 0 || extension < 0 || !p->how.python)

@@ -27,6 +27,7 @@ struct pool {
 	unsigned target;         /* parked ones wanted now */
 	uint64_t missed_ns;      /* when a job last found none */
 	uint64_t changed;        /* of the files that it was made from; another number: they have changed */
+	bool is_stale;           /* they have: what it has parked is of no use when the next one is there */
 	char why[200];           /* why there is no zygote, for warnings */
 };
 

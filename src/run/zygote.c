@@ -151,7 +151,7 @@ static int send_setup(const struct zygote *z, const struct zygote_plan *plan, st
 	for (size_t i = 0; plan->modules[i]; i++) {
 		size_t len = strlen(plan->modules[i]) + 1;
 
-		if (len > sizeof(m->names) - m->len)
+		if (len > ZYGOTE_NAMES - m->len)
 			return err_set(e, ERR_INVALID, 0, "too many modules to import beforehand");
 		memcpy(m->names + m->len, plan->modules[i], len);
 		m->len += (uint32_t)len;
@@ -219,13 +219,16 @@ static int take_ready(struct zygote *z, const struct zygote_modules *m, size_t l
 {
 	size_t names = len - offsetof(struct zygote_modules, names);
 
-	if (z->is_ready || m->len != names || (names > 0 && m->names[names - 1] != '\0'))
+	if (z->is_ready || m->len > names || m->paths_len != names - m->len || (names > 0 && m->names[names - 1] != '\0') ||
+	    (m->len > 0 && m->names[m->len - 1] != '\0'))
 		return ZYGOTE_SAID_END;
 	z->modules = malloc(names + 1);
 	if (!z->modules)
 		return ZYGOTE_SAID_END;
 	memcpy(z->modules, m->names, names);
-	z->modules_len = names;
+	z->modules_len = m->len;
+	z->paths = z->modules + m->len;
+	z->paths_len = m->paths_len;
 	z->version = m->version;
 	z->n_failed = m->n_failed;
 	z->is_plain = m->is_plain;

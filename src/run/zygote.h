@@ -39,6 +39,8 @@ struct zygote {
 	unsigned n_failed;   /* the first so many of modules can't be imported */
 	char *modules;       /* owned; names beyond a bare interpreter's, each with one NUL */
 	size_t modules_len;
+	const char *paths; /* behind the modules: folders and files that they come from, each with one NUL */
+	size_t paths_len;
 	char **env;   /* owned; of the plan */
 	char *python; /* owned; of the plan */
 };

@@ -195,17 +195,22 @@ static PyObject *serve(PyObject *self, PyObject *args)
 					.version = (uint32_t)PyLong_AsUnsignedLong(PySys_GetObject("hexversion")) };
 	PyObject *modules = PySys_GetObject("modules");
 	const char *names;
+	const char *paths;
 	Py_ssize_t len;
+	Py_ssize_t paths_len;
 	unsigned n_failed;
 	int is_plain;
 
 	(void)self;
-	if (!PyArg_ParseTuple(args, "OOs#Ip", &s.dress, &s.reseed, &names, &len, &n_failed, &is_plain))
+	if (!PyArg_ParseTuple(args, "OOs#Ipy#", &s.dress, &s.reseed, &names, &len, &n_failed, &is_plain, &paths,
+			      &paths_len))
 		return NULL;
-	if ((size_t)len > sizeof(ready.names))
+	if (len > ZYGOTE_NAMES || paths_len > ZYGOTE_PATHS)
 		return PyErr_Format(PyExc_ValueError, "too many modules");
 	memcpy(ready.names, names, (size_t)len);
+	memcpy(ready.names + len, paths, (size_t)paths_len);
 	ready.len = (uint32_t)len;
+	ready.paths_len = (uint32_t)paths_len;
 	ready.n_failed = n_failed;
 	ready.is_plain = (uint8_t)is_plain;
 	s.kept = modules ? PyDict_Copy(modules) : NULL;
@@ -214,7 +219,8 @@ static PyObject *serve(PyObject *self, PyObject *args)
 	if (!s.kept || PyDict_DelItemString(s.kept, "__main__") < 0 || !learn_size(&s) || !prepare(&s))
 		return NULL;
 	forget_history(ready.version);
-	if (fd_send(ZYGOTE_CONTROL, &ready, offsetof(struct zygote_modules, names) + (size_t)len, NULL, 0) < 0)
+	if (fd_send(ZYGOTE_CONTROL, &ready, offsetof(struct zygote_modules, names) + (size_t)(len + paths_len), NULL,
+		    0) < 0)
 		_exit(0);
 	serve_loop(&s);
 }

@@ -21,6 +21,7 @@
 #define ZYGOTE_CONTROL   3              /* the zygote's end of its control socket */
 #define ZYGOTE_EXTENSION 4              /* the extension module, open, until it is loaded */
 #define ZYGOTE_NAMES     32768          /* bytes of module names, at most */
+#define ZYGOTE_PATHS     16384          /* bytes of paths, at most */
 #define ZYGOTE_SCRIPT    "/tmp/main.py" /* where its own program is, in a mount namespace of its own */
 #define ZYGOTE_PID_MIN   300 /* OpenSSL tells a fork by its pid: no sandbox's first processes have such a one */
 
@@ -35,7 +36,8 @@ struct zygote_modules {
 	uint32_t n_failed; /* ZYGOTE_READY: the first so many names could not be imported */
 	uint8_t is_plain;  /* ZYGOTE_READY: all of them are the standard library's */
 	uint8_t pad[3];
-	char names[ZYGOTE_NAMES];
+	uint32_t paths_len; /* ZYGOTE_READY: behind the names, of where modules come from: folders and files */
+	char names[ZYGOTE_NAMES + ZYGOTE_PATHS];
 };
 
 struct zygote_fork {
