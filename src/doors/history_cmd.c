@@ -402,7 +402,7 @@ int door_history(int argc, char **argv)
 	if (k == 0)
 		k = history_path(q.path ? q.path : s.conf.history.path, geteuid(), environ, &path, &e);
 	settings_done(&s);
-	if (k < 0)
+	if (k < 0 || !path)
 		return fail(&e);
 	if (q.n_operands == 2 && strcmp(q.operands[0], "show") == 0)
 		return show_at(path, &q);

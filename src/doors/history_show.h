@@ -24,7 +24,8 @@ struct history_show {
 int history_show_print(const struct history_show *what, const char *json, struct err *e) MUST_CHECK;
 
 /*
- * history_put_json() - JSON on standard output; for a terminal, what it would obey or hide is written as escapes of JSON
+ * history_put_json() - JSON on standard output; for a terminal, what it would obey or hide is written as escapes of
+ * JSON
  *
  * Return: 0 or -errno
  */

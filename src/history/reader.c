@@ -189,55 +189,48 @@ static int check_filter(const struct history_filter *f, struct err *e)
 	return -EINVAL;
 }
 
-static int prepare(struct history_reader *r, const struct history_filter *f, const struct place *from,
-		   const int64_t *after, unsigned limit, sqlite3_stmt **ret, struct err *e)
+/* prepare() - @after: its rows in the order of writing; NULL: newest first, behind the cursor */
+static int prepare(struct history_reader *r, const struct history_filter *f, const int64_t *after, sqlite3_stmt **ret,
+		   struct err *e)
 {
+	bool has_cursor = f->cursor && !after;
+	struct place from = { .run_id = "" };
 	auto_free char *sql = NULL;
-	int k;
+	int k = has_cursor ? read_cursor(f->cursor, &from, e) : 0;
 
+	if (k < 0)
+		return k;
 	if (asprintf(&sql, "SELECT " COLUMNS " FROM runs r WHERE 1%s%s%s%s%s%s ORDER BY %s LIMIT ?8",
 		     f->status ? " AND r.status = ?1" : "", f->name ? " AND name_fits(?2, r.script_name)" : "",
 		     f->tenant ? " AND r.tenant = ?3" : "", f->since_us ? " AND r.time >= ?4" : "",
-		     from ? " AND (r.time, r.run_id) < (?5, ?6)" : "", after ? " AND r.seq > ?7" : "",
+		     has_cursor ? " AND (r.time, r.run_id) < (?5, ?6)" : "", after ? " AND r.seq > ?7" : "",
 		     after ? "r.seq" : "r.time DESC, r.run_id DESC") < 0) {
 		sql = NULL;
 		return err_set(e, ERR_HOST, ENOMEM, "history");
 	}
-	k = sqlite3_prepare_v2(r->db, sql, -1, ret, NULL);
-	if (k != SQLITE_OK)
+	if (sqlite3_prepare_v2(r->db, sql, -1, ret, NULL) != SQLITE_OK)
 		return fail(r, e);
-	/* a number that the text does not have is refused, and that is no harm */
-	if (f->status)
-		(void)sqlite3_bind_text(*ret, 1, f->status, -1, SQLITE_STATIC);
-	if (f->name)
-		(void)sqlite3_bind_text(*ret, 2, f->name, -1, SQLITE_STATIC);
-	if (f->tenant)
-		(void)sqlite3_bind_text(*ret, 3, f->tenant, -1, SQLITE_STATIC);
-	if (f->since_us)
-		(void)sqlite3_bind_int64(*ret, 4, f->since_us);
-	if (from) {
-		(void)sqlite3_bind_int64(*ret, 5, from->time_us);
-		(void)sqlite3_bind_text(*ret, 6, from->run_id, -1, SQLITE_STATIC);
-	}
-	if (after)
-		(void)sqlite3_bind_int64(*ret, 7, *after);
-	(void)sqlite3_bind_int64(*ret, 8, limit);
+	/* a number that the statement does not have is refused, and that is no harm */
+	(void)sqlite3_bind_text(*ret, 1, f->status, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_text(*ret, 2, f->name, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_text(*ret, 3, f->tenant, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_int64(*ret, 4, f->since_us);
+	(void)sqlite3_bind_int64(*ret, 5, from.time_us);
+	(void)sqlite3_bind_text(*ret, 6, from.run_id, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_int64(*ret, 7, after ? *after : 0);
+	(void)sqlite3_bind_int64(*ret, 8, f->limit ? f->limit : HISTORY_LIMIT_DEFAULT);
 	return 0;
 }
 
-/* walk() - up to @limit rows */
-static int walk(struct history_reader *r, const struct history_filter *f, int64_t *after, unsigned limit,
-		history_row_fn fn, void *userdata, struct err *e)
+int history_each(struct history_reader *r, const struct history_filter *f, int64_t *after, history_row_fn fn,
+		 void *userdata, struct err *e)
 {
-	struct place from;
 	sqlite3_stmt *q = NULL;
 	int k = check_filter(f, e);
 	int step = SQLITE_DONE;
 
-	if (k == 0 && f->cursor && !after)
-		k = read_cursor(f->cursor, &from, e);
 	if (k == 0)
-		k = prepare(r, f, f->cursor && !after ? &from : NULL, after, limit, &q, e);
+		k = prepare(r, f, after, &q, e);
 	while (k == 0 && (step = sqlite3_step(q)) == SQLITE_ROW) {
 		struct history_row row;
 
@@ -250,12 +243,6 @@ static int walk(struct history_reader *r, const struct history_filter *f, int64_
 		k = fail(r, e);
 	(void)sqlite3_finalize(q);
 	return k;
-}
-
-int history_each(struct history_reader *r, const struct history_filter *f, int64_t *after, history_row_fn fn,
-		 void *userdata, struct err *e)
-{
-	return walk(r, f, after, f->limit ? f->limit : HISTORY_LIMIT_DEFAULT, fn, userdata, e);
 }
 
 const char *history_cursor(const struct history_row *row, char buf[HISTORY_CURSOR])
@@ -295,16 +282,18 @@ static int on_row(void *userdata, const struct history_row *row)
 int history_list(struct history_reader *r, const struct history_filter *f, char **ret, struct err *e)
 {
 	struct list l = { .limit = f->limit ? f->limit : HISTORY_LIMIT_DEFAULT };
+	struct history_filter all = *f;
 	int k;
 
 	if (l.limit > HISTORY_LIMIT_MAX) {
 		(void)err_set(e, ERR_INVALID, 0, "limit: at least 1, at most %d", HISTORY_LIMIT_MAX);
 		return -EINVAL;
 	}
+	all.limit = l.limit + 1;
 	buf_init(&l.b, SIZE_MAX / 2);
 	k = buf_add(&l.b, "{\"runs\": [", 10);
 	if (k == 0)
-		k = walk(r, f, NULL, l.limit + 1, on_row, &l, e);
+		k = history_each(r, &all, NULL, on_row, &l, e);
 	if (k == 0 && l.has_more)
 		k = buf_printf(&l.b, "], \"next\": \"%s\"}", l.cursor);
 	else if (k == 0)

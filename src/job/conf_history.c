@@ -57,30 +57,42 @@ static int put_path(struct conf_history *h, const struct conf_setting *s, struct
 	return 0;
 }
 
+static int put_yes(bool *yes, const struct conf_setting *s, struct conf_fault *f)
+{
+	return parse_bool(s->value, yes) < 0 ? conf_refuse(s, f, "yes or no") : 0;
+}
+
+static int put_age(uint64_t *ns, const struct conf_setting *s, struct conf_fault *f)
+{
+	if (parse_duration_ns(s->value, NS_PER_SEC, AGE_CEILING, ns) < 0)
+		return conf_refuse(s, f, "a time like 30d, 12h or 90m, at least 1 second, at most 3650d");
+	return 0;
+}
+
 int conf_history_apply(struct conf_history *h, const struct conf_setting *s, struct conf_fault *f)
 {
 	static const char *const known[] = { "enabled",   "path",          "max_age",     "max_rows",
 					     "max_bytes", "store_scripts", "store_output" };
-	bool *yes = strcmp(s->key, "enabled") == 0         ? &h->is_enabled
-		    : strcmp(s->key, "store_scripts") == 0 ? &h->stores_scripts
-		    : strcmp(s->key, "store_output") == 0  ? &h->stores_output
-							   : NULL;
 
-	if (yes)
-		return parse_bool(s->value, yes) < 0 ? conf_refuse(s, f, "yes or no") : 0;
+	if (strcmp(s->key, "enabled") == 0)
+		return put_yes(&h->is_enabled, s, f);
+	if (strcmp(s->key, "store_scripts") == 0)
+		return put_yes(&h->stores_scripts, s, f);
+	if (strcmp(s->key, "store_output") == 0)
+		return put_yes(&h->stores_output, s, f);
 	if (strcmp(s->key, "path") == 0)
 		return put_path(h, s, f);
 	if (strcmp(s->key, "max_age") == 0)
-		return parse_duration_ns(s->value, NS_PER_SEC, AGE_CEILING, &h->max_age_ns) < 0
-			       ? conf_refuse(s, f, "a time like 30d, 12h or 90m, at least 1 second, at most 3650d")
-			       : 0;
-	if (strcmp(s->key, "max_rows") == 0)
-		return parse_u64(s->value, 1, ROWS_MAX, &h->max_rows) < 0
-			       ? conf_refuse(s, f, "a whole number, at least 1, at most 100000000")
-			       : 0;
-	if (strcmp(s->key, "max_bytes") == 0)
-		return parse_size(s->value, BYTES_MIN, BYTES_MAX, &h->max_bytes) < 0
-			       ? conf_refuse(s, f, "a size like 256m or 2g, at least 1m, at most 1t")
-			       : 0;
+		return put_age(&h->max_age_ns, s, f);
+	if (strcmp(s->key, "max_rows") == 0) {
+		if (parse_u64(s->value, 1, ROWS_MAX, &h->max_rows) < 0)
+			return conf_refuse(s, f, "a whole number, at least 1, at most 100000000");
+		return 0;
+	}
+	if (strcmp(s->key, "max_bytes") == 0) {
+		if (parse_size(s->value, BYTES_MIN, BYTES_MAX, &h->max_bytes) < 0)
+			return conf_refuse(s, f, "a size like 256m or 2g, at least 1m, at most 1t");
+		return 0;
+	}
 	return conf_refuse_unknown(s, f, known, ARRAY_LEN(known));
 }
