@@ -15,9 +15,10 @@ step() {
 	shift
 	if "$@" >$out/last.log 2>&1; then
 		echo "ok $name" >>$out/steps
+		echo "== ok: $name, $(cut -d. -f1 /proc/uptime) s after the start"
 	else
 		echo "failed $name" >>$out/steps
-		echo "== $name"
+		echo "== failed: $name, $(cut -d. -f1 /proc/uptime) s after the start"
 		cat $out/last.log
 		[ ! -d /run/systemd/system ] || journalctl -q -b -t cloche -t systemd -n 20 --no-pager
 	fi
