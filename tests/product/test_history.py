@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import pty
-import pwd
 import signal
 import sqlite3
 import subprocess
@@ -332,21 +331,38 @@ def test_what_is_asked_wrongly(who, server):
     assert b"no such run" in p.stderr
 
 
-def test_the_usual_place(who):
-    with Historian(who, env={"XDG_STATE_HOME": str(who.folder()), "CLOCHE_HISTORY_PATH": None}) as s:
-        with Native(s.path) as n:
-            r = n.run(request("print(1)"))
-        if not who.is_root:
-            env = {"XDG_STATE_HOME": s.env["XDG_STATE_HOME"]}
-            assert wait_for(lambda: r.run_id.encode() in who.cloche("history", "--json", env=env).stdout)
-            assert (pathlib.Path(env["XDG_STATE_HOME"]) / "cloche/history.db").stat().st_mode & 0o777 == 0o600
+def test_the_usual_place_of_a_users(callers):
+    who = callers["user"]
+    state = who.folder()
+    with Historian(who, env={"XDG_STATE_HOME": str(state), "CLOCHE_HISTORY_PATH": None}) as s:
+        r = s.run()
+        s.settled(1)
+    p = who.cloche("history", "--json", env={"XDG_STATE_HOME": str(state)})
+    assert r.run_id.encode() in p.stdout and (state / "cloche/history.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("has_user", [True, False])
+def test_the_usual_place_of_roots(callers, has_user):
+    """With a user for the server's front, in a mount namespace where that user and /var/lib are ours"""
+    if "root" not in callers:
+        pytest.skip("needs: root")
+    who = callers["root"]
+    passwd = who.folder() / "passwd"
+    lines = [line for line in pathlib.Path("/etc/passwd").read_text().splitlines() if not line.startswith("cloche:")]
+    passwd.write_text("\n".join(lines + ["cloche:x:64123:64123::/nonexistent:/bin/false"] * has_user) + "\n")
+    before = ["/usr/bin/unshare", "-m", "/bin/sh", "-c", f'mount --bind "{passwd}" /etc/passwd && '
+              'mount -t tmpfs -o mode=755 lib /var/lib && exec "$@"', "sh"]
+    with Historian(who, env={"CLOCHE_HISTORY_PATH": None}, before=before) as s:
+        r = s.run()
+        lib = pathlib.Path(f"/proc/{s.p.pid}/root/var/lib")
+        if not has_user:  # what belongs to nobody, nobody's other programs could read
+            assert s.log("event=no_history", "no user cloche") and s.stats() is None and not list(lib.iterdir())
             return
-        try:
-            pwd.getpwnam("cloche")
-        except KeyError:  # what belongs to nobody, nobody's other programs could read
-            assert s.log("event=no_history", "no user cloche") and s.stats() is None
-            return
-        assert wait_for(lambda: r.run_id.encode() in who.cloche("history", "--json").stdout)
+        s.settled(1)
+        for path in (lib / "cloche", lib / "cloche/history.db"):
+            assert path.stat().st_uid == 64123 and path.stat().st_mode & 0o077 == 0
+        p = who.cloche("history", "--json", before=["/usr/bin/nsenter", "-t", str(s.p.pid), "-m"])
+        assert r.run_id.encode() in p.stdout, p
 
 
 NAMES = ["plain.py", 'x" status=ok run="y', "back\\slash", "a\u202eb", "tab is refused", "\U000e0041tag", "=", "ünï"]
