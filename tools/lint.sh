@@ -21,11 +21,11 @@ if [ -n "$out" ]; then
 	echo "$out"
 fi
 # off: memleak, resourceLeak   cppcheck does not know auto_free and auto_fd; the sanitizers watch them
-# off: readdirCalled, getgrnamCalled   no process of ours has threads
+# off: readdirCalled, getgrnamCalled, getpwnamCalled   only the history has a thread of its own, and none of them is called by it
 # off: nullPointer in listen.c   its library file says that accept4() takes no NULL address; zerodivcond in limits.c: the loop
 #      ends before that
 # shellcheck disable=SC2046 # a list of names
-run cppcheck --suppress=memleak --suppress=resourceLeak --suppress=readdirCalled --suppress=getgrnamCalled \
+run cppcheck --suppress=memleak --suppress=resourceLeak --suppress=readdirCalled --suppress=getgrnamCalled --suppress=getpwnamCalled \
 	--suppress=nullPointer:src/server/listen.c --suppress=zerodivcond:src/job/limits.c \
 	--enable=warning,portability,performance --std=c11 --library=gnu --library=posix --inline-suppr --quiet \
 	--error-exitcode=1 -I src -I include $(git ls-files 'src/*.c' | grep -v zygote)

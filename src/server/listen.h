@@ -9,11 +9,11 @@
 
 /* The socket that a server listens on. */
 struct listener {
-	int fd;         /* owned; -1: none */
-	int lock;       /* owned; -1: none, the manager has opened the socket */
+	int fd;            /* owned; -1: none */
+	int lock;          /* owned; -1: none, the manager has opened the socket */
 	char path[108];    /* empty: not ours to remove */
 	char address[108]; /* where clients find it */
-	dev_t dev;      /* of the socket in the file system */
+	dev_t dev;         /* of the socket in the file system */
 	ino_t ino;
 	bool is_roots;  /* its mode says who is let in; another user's serves its owner and root */
 	bool is_others; /* somebody else removes it */

@@ -33,13 +33,21 @@
  *	stats.c   what was counted, as JSON
  *	record.c  runs that have ended, into the history
  *
- * The way of a request: client_read() - intake() - admit_add() - admit_next() - work_start() - work_event() -
- *client_send().
+ * The way of a request: client_event() - intake() - admit_add() - admit_next() - work_start() - work_event() -
+ * client_send().
  */
 
 #define CLIENTS_MAX 1024
 
-enum source_kind { SOURCE_LISTENER, SOURCE_SIGNAL, SOURCE_CLIENT, SOURCE_RUN, SOURCE_KEEPER, SOURCE_LAUNCHER, SOURCE_DOOR };
+enum source_kind {
+	SOURCE_LISTENER,
+	SOURCE_SIGNAL,
+	SOURCE_CLIENT,
+	SOURCE_RUN,
+	SOURCE_KEEPER,
+	SOURCE_LAUNCHER,
+	SOURCE_DOOR
+};
 
 /* A descriptor in the epoll set. */
 struct source {
@@ -54,7 +62,7 @@ struct tenant {
 	struct tenant *next;
 	uid_t uid;                        /* of the peer */
 	char name[NATIVE_TENANT_MAX + 1]; /* NATIVE_TENANT; empty: the peer itself */
-	uint64_t served; /* turn in which it was served last */
+	uint64_t served;                  /* turn in which it was served last */
 	unsigned n_clients;
 	unsigned n_waiting;
 	unsigned n_running;
@@ -135,8 +143,8 @@ struct histogram {
 };
 
 struct stats {
-	uint64_t started_ns; /* CLOCK_MONOTONIC */
-	int64_t started_at;  /* seconds since 1970 */
+	uint64_t started_ns;          /* CLOCK_MONOTONIC */
+	int64_t started_at;           /* seconds since 1970 */
 	uint64_t runs[STATUS_MAX][2]; /* [1]: warm */
 	uint64_t n_busy;
 	uint64_t n_invalid;
@@ -179,7 +187,7 @@ struct server {
 	struct keeper *coming; /* own's next, of settings that were read again, not ready yet */
 	struct keeper *old;    /* no new runs */
 	struct shared *shared; /* in force */
-	uint64_t accept_at_ns;  /* out of descriptors: when to accept again; 0: now */
+	uint64_t accept_at_ns; /* out of descriptors: when to accept again; 0: now */
 	bool is_stopping;
 	uint64_t look_at_ns;  /* when to look for runs that say nothing any more */
 	uint64_t stop_at_ns;  /* when runs are cancelled */

@@ -15,8 +15,8 @@
  *                  memory_bytes (resident, without its sandboxes and zygotes),
  *                  environments: as NATIVE_ENV_REPLY has them, or null}]
  * walls            [{name, state: full, weak or missing, what, detail, remedy}], as found at a supervisor's start
- * history          {state: opening, writing or broken, queued, queue_bytes, written, dropped, stripped, error}, or null:
- *                  none is kept
+ * history          {state: opening, writing or broken, queued, queue_bytes, written, dropped, stripped, error};
+ *                  null: none is kept
  */
 #include <fcntl.h>
 #include <jansson.h>
@@ -189,9 +189,9 @@ static void write_supervisor(json_t *list, const struct keeper *k, json_t *whose
 	pid_t pid = supervisor_pid(k->supervisor);
 
 	(void)json_array_append_new(
-		list, json_pack("{s:i, s:o, s:b, s:b, s:i, s:o, s:o, s:o}", "pid", (int)pid, "tenant", whose, "is_ready",
-				(int)k->is_ready, "is_ending", (int)is_ending, "running", (int)k->n_runs, "age",
-				seconds(clock_now_ns() - k->started_ns), "memory_bytes", number(memory_of(pid)),
+		list, json_pack("{s:i, s:o, s:b, s:b, s:i, s:o, s:o, s:o}", "pid", (int)pid, "tenant", whose,
+				"is_ready", (int)k->is_ready, "is_ending", (int)is_ending, "running", (int)k->n_runs,
+				"age", seconds(clock_now_ns() - k->started_ns), "memory_bytes", number(memory_of(pid)),
 				"environments", is_ending ? json_null() : write_pools(k, until_ns)));
 }
 
@@ -233,25 +233,25 @@ static json_t *write_walls(const struct keeper *k)
 
 static json_t *write_history(const struct server *s)
 {
-	static const char *const states[] = { [HISTORY_OPENING] = "opening",
-					      [HISTORY_WRITING] = "writing",
-					      [HISTORY_BROKEN] = "broken" };
+	static const char *const states[] = {
+		[HISTORY_OPENING] = "opening", [HISTORY_WRITING] = "writing", [HISTORY_BROKEN] = "broken"
+	};
 	struct history_stats h;
 
 	if (!s->record.history)
 		return json_null();
 	history_stats(s->record.history, &h);
 	return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "state", states[h.state], "queued", number(h.queued),
-			 "queue_bytes", number(h.queue_bytes), "written", number(h.written), "dropped", number(h.dropped),
-			 "stripped", number(h.stripped), "error", text(h.error));
+			 "queue_bytes", number(h.queue_bytes), "written", number(h.written), "dropped",
+			 number(h.dropped), "stripped", number(h.stripped), "error", text(h.error));
 }
 
 char *stats_write(struct server *s)
 {
 	const struct stats *st = &s->stats;
 	const struct keeper *k = keeper_of(s, s->own);
-	json_t *all = json_pack("{s:s, s:i, s:I, s:o, s:i, s:i, s:i, s:i, s:i, s:b}", "version", CLOCHE_VERSION,
-				"pid", (int)getpid(), "start_time", (json_int_t)st->started_at, "uptime",
+	json_t *all = json_pack("{s:s, s:i, s:I, s:o, s:i, s:i, s:i, s:i, s:i, s:b}", "version", CLOCHE_VERSION, "pid",
+				(int)getpid(), "start_time", (json_int_t)st->started_at, "uptime",
 				seconds(clock_now_ns() - st->started_ns), "running", (int)s->n_running, "waiting",
 				(int)s->n_waiting, "max_running", (int)admit_max(s), "queue_max",
 				(int)s->shared->settings.conf.server.queue_max, "connections", (int)s->n_clients,
