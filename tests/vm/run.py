@@ -49,7 +49,7 @@ def payload(path, script, groups, only):
         for deb in debs:
             if "dbgsym" not in deb.name:
                 tar.add(deb, f"deb/{deb.name}")
-        for name in ("tests", "examples", "docs", "src"):
+        for name in ("tests", "examples", "docs", "packaging", "src"):
             tar.add(TOP / name, f"tree/{name}", filter=lambda m: None if "__pycache__" in m.name else m)
         for name in ("cloche", "cloche-supervisor", "_cloche.abi3.so", *(f"tests/unit/test_{u}" for u in UNITS)):
             tar.add(FAIL / name, f"tree/build-fail/{name}")
