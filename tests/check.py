@@ -15,7 +15,6 @@ import time
 import xml.etree.ElementTree as ET
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
-HOSTS_SECONDS = 120  # what the hosts' tests may take before they are called too slow for this
 passed, failed, skipped = [], [], []
 
 
@@ -96,10 +95,7 @@ def main():
     by_pytest("zygote", "build", ["tests/zygote"], ZYGOTE_HARNESS=str(TOP / "build/tests/zygote/zygote-harness"),
               ZYGOTE_EXTENSION=str(TOP / "build/_cloche.abi3.so"))
     by_pytest("attack", "build", ["tests/attack"])
-    start = time.monotonic()
     by_pytest("hosts", "build", ["tests/hosts"])
-    if time.monotonic() - start > HOSTS_SECONDS:
-        failed.append(f"hosts: more than {HOSTS_SECONDS} s")
     one("static analysis", ["tools/lint.sh"])
     (TOP / "build/skipped.json").write_text(json.dumps(skipped, indent=1) + "\n")
     for name in failed:
