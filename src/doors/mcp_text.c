@@ -330,9 +330,10 @@ int mcp_text_refusal(struct buf *b, const json_t *error)
 {
 	struct writer w = { .b = b };
 	const char *message = string_of(error, "message");
+	bool is_ours = strcmp(string_of(error, "field"), "server") == 0;
 
 	put(&w, "refused, nothing ran: ");
 	put_line(&w, message, strlen(message));
-	put(&w, "\nMend the named argument and call again.\n");
+	put(&w, "\n%s\n", is_ours ? "The call itself is not wrong." : "Mend the named argument and call again.");
 	return w.r;
 }

@@ -316,6 +316,12 @@ def test_files_and_pictures(mcp):
     assert {a["name"] for a in result["structuredContent"]["artifacts"]} == {"a.csv", "dot.png", "fake.png", "big.bin"}
 
 
+def test_a_figure_that_is_shown(mcp):
+    result = mcp.call("import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.show()")
+    text, image = result["content"]
+    assert image["mimeType"] == "image/png" and len(image["data"]) > 2000 and "File: figure-1.png" in text["text"]
+
+
 def test_long_output(mcp):
     result = mcp.call("import sys\nfor i in range(200000): print('line', i)\nprint('LAST', file=sys.stderr)")
     text = result["content"][0]["text"]

@@ -203,6 +203,20 @@ static void test_refusal(void **state)
 	json_decref(root);
 }
 
+/* Nothing that the caller could mend. */
+static void test_no_room(void **state)
+{
+	json_t *result;
+	json_t *root =
+		reply_to(json_pack("{s:{s:s, s:s}}", "error", "field", "server", "message", "server: busy; try again"),
+			 MCP_MODERN, &result);
+
+	(void)state;
+	assert_non_null(strstr(text_in(result), "try again"));
+	assert_null(strstr(text_in(result), "Mend"));
+	json_decref(root);
+}
+
 static void test_what_is_no_result(void **state)
 {
 	size_t len;
@@ -293,12 +307,19 @@ static void test_no_forgery(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_statuses),       cmocka_unit_test(test_modern),
-		cmocka_unit_test(test_long_streams),   cmocka_unit_test(test_head_and_tail),
-		cmocka_unit_test(test_odd_characters), cmocka_unit_test(test_line),
-		cmocka_unit_test(test_refusal),        cmocka_unit_test(test_what_is_no_result),
-		cmocka_unit_test(test_images),         cmocka_unit_test(test_images_are_bounded),
-		cmocka_unit_test(test_jpeg),           cmocka_unit_test(test_no_forgery),
+		cmocka_unit_test(test_statuses),
+		cmocka_unit_test(test_modern),
+		cmocka_unit_test(test_long_streams),
+		cmocka_unit_test(test_head_and_tail),
+		cmocka_unit_test(test_odd_characters),
+		cmocka_unit_test(test_line),
+		cmocka_unit_test(test_refusal),
+		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_what_is_no_result),
+		cmocka_unit_test(test_images),
+		cmocka_unit_test(test_images_are_bounded),
+		cmocka_unit_test(test_jpeg),
+		cmocka_unit_test(test_no_forgery),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
