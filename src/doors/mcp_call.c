@@ -116,9 +116,11 @@ static int start(const struct mcp_place *place, struct mcp_call *c, const struct
 		.hooks = { .userdata = c, .on_done = on_done },
 	};
 	struct err e = { .kind = ERR_NONE };
-	int r = place->server ? runner_start(place->server, &q, &c->at_server, &e)
-			      : runner_own_start(place->own, &q, &c->at_home, &e);
+	int r = place->server ? runner_start(place->server, &q, &c->at_server, &e) : -ENOENT;
+	bool is_absent = !place->server || e.sys == ENOENT || e.sys == ECONNREFUSED;
 
+	if (r < 0 && is_absent && place->own)
+		r = runner_own_start(place->own, &q, &c->at_home, &e);
 	if (r == 0)
 		return 0;
 	c->refusal = refusal_of(&e);

@@ -11,11 +11,11 @@
 /* Calls of the tool under way, on an event loop, for whichever way their messages come and go. */
 struct mcp_call;
 
-/* Where they run: one of the two. */
+/* Where they run: at the server; where there is none, or none any more, by our own supervisor. */
 struct mcp_place {
 	struct event_base *base;
-	struct runner *server;  /* borrowed */
-	struct runner_own *own; /* borrowed */
+	struct runner *server;  /* borrowed; NULL: none */
+	struct runner_own *own; /* borrowed; NULL: there must be a server */
 	const char *tenant;     /* at a server; borrowed; NULL: our own user */
 };
 

@@ -101,8 +101,10 @@ static int serve(struct program *p, struct err *e)
 	p->place.base = make_base();
 	if (!p->place.base)
 		return err_set(e, ERR_HOST, ENOMEM, "event loop");
-	r = p->path[0] ? runner_new(p->place.base, p->path, &p->place.server, e)
-		       : runner_own_new(p->place.base, &p->settings, &p->place.own, e);
+	if (p->path[0])
+		r = runner_new(p->place.base, p->path, &p->place.server, e);
+	if (r == 0 && !p->server)
+		r = runner_own_new(p->place.base, &p->settings, &p->place.own, e);
 	return r < 0 ? r : mcp_stdio(&p->place, &terms, STDIN_FILENO, STDOUT_FILENO, e);
 }
 

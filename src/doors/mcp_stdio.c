@@ -189,7 +189,7 @@ static void on_line(struct session *s, const char *line, size_t len)
 		say_error(s, NULL, MCP_INTERNAL_ERROR, "out of memory");
 		return;
 	}
-	if (m.is_serious && s->place.own)
+	if (m.is_serious && !s->place.server)
 		(void)runner_own_warm(s->place.own, &ignored); /* a call will say what is wrong */
 	switch (m.what) {
 	case MCP_NOTHING:

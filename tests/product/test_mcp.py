@@ -284,8 +284,7 @@ def test_at_a_server(who):
             s.p.kill()
             obj = mcp_client.check_call(m.reply("d")["result"], m.tool)
             assert obj["status"] == "internal_error"
-            result = m.call("print(1)")
-            assert result["isError"] and "try again" in result["content"][0]["text"]
+            assert s.p.wait(5) and m.run("print('on its own')").stdout == "on its own\n"
         with Stdio(who, "--local", env=s.env) as m:
             assert m.run("print('here')").stdout == "here\n"
         assert len(s.log("event=run")) == n + 1
@@ -298,7 +297,10 @@ def test_a_server_with_other_settings_is_not_used(who):
         assert not s.log("event=run")
         with Stdio(who, "--server", s.path, env={"CLOCHE_LIMITS_MEMORY_BYTES": "64m"}) as m:
             assert m.run("print(1)").status == "ok"
-        assert s.wait_log("event=run")
+            assert s.wait_log("event=run")
+            s.stop()
+            result = m.call("print(1)")
+            assert result["isError"] and "try again" in result["content"][0]["text"]
 
 
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
