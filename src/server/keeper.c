@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -93,6 +94,16 @@ static bool end_keeper(struct keeper *k)
 	return false;
 }
 
+/* What root could read, and the user that its server has become can't. */
+static void explain(const struct server *s, struct err *e)
+{
+	struct err why = *e;
+
+	if (s->launch.sock < 0 || why.sys != EACCES)
+		return;
+	(void)snprintf(e->msg, sizeof(e->msg), "%.400s (root's server reads it as user %u)", why.msg, geteuid());
+}
+
 /* Return: 0 or -errno with @e set */
 static int keeper_new(struct server *s, struct shared *sh, struct keeper **ret, struct err *e)
 {
@@ -104,6 +115,7 @@ static int keeper_new(struct server *s, struct shared *sh, struct keeper **ret, 
 	sh->settings.options.launcher = s->launch.sock >= 0 ? &s->launch.by : NULL;
 	r = supervisor_start(&sh->settings.options, &k->supervisor, e);
 	if (r < 0) {
+		explain(s, e);
 		free(k);
 		return r;
 	}

@@ -105,6 +105,19 @@ def test_a_private_configuration_is_read_again(root):
         assert s.wait_log("event=reloaded") and n.run(request(script)).stdout == "120\n"
 
 
+def test_an_interpreter_that_only_root_can_read(root):
+    """It is said whose rights are missing"""
+    folder = root.folder()
+    (folder / "bin").mkdir()
+    (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (folder / "bin" / "python3").symlink_to("/usr/bin/python3")
+    folder.chmod(0o700)
+    config = root.file(f"[environment default]\npython = {folder}/bin/python3\n", "cloche.ini")
+    s = Server(root, env={"CLOCHE_CONFIG": str(config)}, ready=False)
+    assert s.p.wait(10) in (2, 125) and wait_for(lambda: s.log("Permission denied", "root's server reads it as user"))
+    assert not os.path.exists(s.path)
+
+
 def test_signals_for_the_group_end_it_in_order(root):
     """A terminal's interrupt, or systemd, reaches the launcher too: that is for the front to follow."""
     with Server(root, env={"CLOCHE_SERVER_GRACE": "20"}, start_new_session=True) as s, Native(s.path) as n:
