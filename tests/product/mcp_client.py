@@ -68,7 +68,8 @@ class Stdio:
 
     def __exit__(self, *exc):
         if self.p.poll() is None:
-            self.close()
+            code, _ = self.close()
+            assert code == 0 or exc[0], (code, self.p.stderr.read()[-3000:])
         for stream in (self.p.stdin, self.p.stdout, self.p.stderr):
             stream.close()
 
