@@ -69,7 +69,7 @@ class Stdio:
     def __exit__(self, *exc):
         if self.p.poll() is None:
             code, _ = self.close()
-            assert code == 0 or exc[0], (code, self.p.stderr.read()[-3000:])
+            assert code == 0 or any(exc), (code, self.p.stderr.read()[-3000:])
         for stream in (self.p.stdin, self.p.stdout, self.p.stderr):
             stream.close()
 
