@@ -1,6 +1,7 @@
 # A menu: each target is a few calls that you could type yourself.
 MESON  ?= meson
 PREFIX ?= /usr/local
+VIA    ?= http
 SAN    := -Db_sanitize=address,undefined -Db_lundef=false
 export ASAN_OPTIONS  ?= strict_string_checks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS ?= print_stacktrace=1:halt_on_error=1
@@ -16,6 +17,10 @@ hello: deps-build all ## install what is missing, build, run the first example
 
 check: deps-test ## install what the tests need, build, run all tests
 	/usr/bin/python3 tests/check.py
+
+check-via: deps-test all ## the attacks and the contract by another door: VIA=http, server or local
+	CLOCHE_VIA=$(VIA) CLOCHE_BIN=$(CURDIR)/build/cloche /usr/bin/python3 -B -m pytest -q -p no:cacheprovider tests/attack
+	CLOCHE_VIA=$(VIA) CLOCHE_BIN=$(CURDIR)/build/cloche /usr/bin/python3 -B -m pytest -q -p no:cacheprovider $(addprefix tests/product/test_,$(addsuffix .py,contract limits exit bad_input artifacts inside))
 
 asan: deps-test ## unit and product tests with ASan and UBSan in everything that is not inside a sandbox
 	[ -f build-asan/build.ninja ] || CC=gcc $(MESON) setup build-asan $(SAN)
@@ -59,4 +64,4 @@ deps-test: ; @tools/deps.sh test
 build/build.ninja: ; $(MESON) setup build
 build-clang/build.ninja: ; CC=clang $(MESON) setup build-clang -Dwerror=true
 
-.PHONY: all help hello check asan fuzz fidelity soak deb check-vm lint bench install clean deps-build deps-test
+.PHONY: all help hello check check-via asan fuzz fidelity soak deb check-vm lint bench install clean deps-build deps-test

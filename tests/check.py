@@ -86,6 +86,10 @@ def by_pytest(name, folder, args, **env):
         failed.append(f"{name}: pytest exit {code}, {n} tests")
 
 
+def product(*names):
+    return [f"tests/product/test_{name}.py" for name in names]
+
+
 def main():
     build("build", "-Dwerror=true")
     build("build-clang", "-Dwerror=true", cc="clang")
@@ -95,6 +99,8 @@ def main():
     by_pytest("zygote", "build", ["tests/zygote"], ZYGOTE_HARNESS=str(TOP / "build/tests/zygote/zygote-harness"),
               ZYGOTE_EXTENSION=str(TOP / "build/_cloche.abi3.so"))
     by_pytest("attack", "build", ["tests/attack"])
+    by_pytest("by-server", "build", product("contract", "limits"), CLOCHE_VIA="server")
+    by_pytest("by-http", "build", product("exit", "bad_input", "artifacts", "inside"), CLOCHE_VIA="http")
     by_pytest("hosts", "build", ["tests/hosts"])
     one("static analysis", ["tools/lint.sh"])
     (TOP / "build/skipped.json").write_text(json.dumps(skipped, indent=1) + "\n")

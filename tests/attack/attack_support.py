@@ -13,11 +13,18 @@ import json
 import os
 import platform
 import pwd
+import pathlib
 import shutil
 import subprocess
+import sys
+import tempfile
 import time
 
 import pytest
+
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "product"))
+import harness
+import via
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
@@ -27,6 +34,9 @@ USER = "cloche-test"
 IS_ROOT = os.geteuid() == 0
 CLEAN_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 PR_SET_CHILD_SUBREAPER = 36
+DOORS = via.chosen("local,server")  # by which every attack goes
+door = "local"                      # by which requests go now
+homes = {}                          # of the servers, by caller
 
 RESULT_FIELDS = {
     "stdout": str, "stderr": str, "return_code": int, "execution_time": (int, float), "status": str, "message": str,
@@ -235,9 +245,39 @@ def assert_well_formed(result):
         assert result["message"], "no message with status %s" % result["status"]
 
 
+def caller(who):
+    account = pwd.getpwuid(os.geteuid()) if who == "root" or not IS_ROOT else ensure_user()
+    if who not in homes:
+        homes[who] = tempfile.mkdtemp(prefix="cloche-attack-home-", dir="/var/tmp")
+        os.chmod(homes[who], 0o755)
+        os.chown(homes[who], account.pw_uid, account.pw_gid)
+    return harness.Who(account.pw_name, account.pw_uid, account.pw_gid, pathlib.Path(homes[who]), pathlib.Path(BIN))
+
+
+def close_doors():
+    via.close_all()
+    while homes:
+        shutil.rmtree(homes.popitem()[1])
+
+
+def trigger_at(name, request, who, timeout, env):
+    """One request by the door @name of a server of @who's.  Return: as trigger()"""
+    way = via.way(caller(who), name, env)
+    p = way.ask(json.dumps(request).encode(), timeout)
+    assert p.returncode == 0, "%s: exit %d\n%s\n%s" % (name, p.returncode, p.stdout[-2000:], p.stderr[-2000:])
+    result = json.loads(p.stdout)
+    assert_well_formed(result)
+    way.assert_nothing_left()
+    assert_no_mounts()
+    return result
+
+
 def trigger(request, who="root", timeout=60, options=(), **popen):
-    """One request through the command line.  Return: the result, well-formed, with nothing of the run left behind."""
+    """One request by the door of now.  Return: the result, well-formed, with nothing of the run left behind."""
     need_binary()
+    if door != "local":
+        assert not options and set(popen) <= {"env"}, "by other doors there are requests alone"
+        return trigger_at(door, request, who, timeout, popen.get("env"))
     before = snapshot()
     p = subprocess.run(as_user(who) + [BIN, "trigger", *options], input=json.dumps(request),
                        env=environment(who, **popen.pop("env", {})),
@@ -247,6 +287,16 @@ def trigger(request, who="root", timeout=60, options=(), **popen):
     assert_well_formed(result)
     assert_no_residue(before)
     return result
+
+
+def begin(request, who):
+    """A run at the same place as trigger()'s, left to itself.  Return: its process, which writes the result"""
+    there = [] if door == "local" else ["--server", via.way(caller(who), door).server.path]
+    p = subprocess.Popen(as_user(who) + [BIN, "trigger", *there], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                         env=environment(who), cwd="/")
+    p.stdin.write(json.dumps(request))
+    p.stdin.close()
+    return p
 
 
 def run_inside(case, params, who, **more):
@@ -333,6 +383,10 @@ def assert_no_residue(before, patience=2.0):
             break
         assert time.monotonic() < end, "left behind: processes %s, groups %s" % left
         time.sleep(0.05)
+    assert_no_mounts()
+
+
+def assert_no_mounts():
     with open("/proc/self/mountinfo") as f:
         mounts = [line for line in f if "cloche" in line.replace("cloche-canary", "")]
     assert not [m for m in mounts if REPO not in m], "left behind: mounts %s" % mounts

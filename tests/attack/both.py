@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two tests that every table of cases gets: `from both import test_control, test_inside`."""
 
+import attack_support as support
 from attack_support import need_binary, need_root, need_x86_64, run_control, run_inside, verdict_of
 
 
@@ -33,6 +34,8 @@ def test_inside(inside_case, canaries):
         canaries.assert_untouched()
     finally:
         canaries.end_victim()
+    if support.door != "local" and not case.request:
+        assert result["mode"] == "warm", result["warnings"]
     assert result["status"] == "ok", "%s: %s\n%s" % (result["status"], result["message"], result["stderr"])
     assert canaries.token not in result["stdout"] + result["stderr"]
     verdict = verdict_of(result["stdout"])

@@ -15,6 +15,14 @@ import canary
 support.adopt_orphans()
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "by_itself: of the command line, not of a request: it goes by no other door")
+
+
+def pytest_sessionfinish():
+    support.close_doors()
+
+
 @pytest.fixture(scope="session")
 def canaries():
     canary.prepare_user()
@@ -31,6 +39,14 @@ def who(request):
     return request.param
 
 
+@pytest.fixture(autouse=True)
+def door(request):
+    """What runs inside does so by each door in turn: in a sandbox of the command's own, cold, and warm at a server."""
+    support.door = getattr(request, "param", "local")
+    yield support.door
+    support.door = "local"
+
+
 @pytest.fixture
 def folder():
     """A private folder that the ordinary user can read."""
@@ -43,6 +59,9 @@ def folder():
 def pytest_generate_tests(metafunc):
     """A module with CASES gets one control and one run inside for each case."""
     cases = getattr(metafunc.module, "CASES", [])
+    is_inside = {"who", "inside_case"} & set(metafunc.fixturenames)
+    if is_inside and not any(metafunc.definition.iter_markers("by_itself")):
+        metafunc.parametrize("door", support.DOORS, indirect=True)
     if "control_case" in metafunc.fixturenames:
         metafunc.parametrize("control_case", [pytest.param(c, id=c.name) for c in cases if c.control])
     if "inside_case" in metafunc.fixturenames:

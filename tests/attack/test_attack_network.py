@@ -252,12 +252,8 @@ while time.monotonic() < end:
 print(json.dumps({"held": "nothing"} if not found else {"breach": str(found)}))
 """
     import json
-    import subprocess
-    from attack_support import BIN
-    p = subprocess.Popen(as_user(who) + [BIN, "trigger"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                         env=environment(who), cwd="/")
-    p.stdin.write(json.dumps({"script_content": one, "timeout": 10}))
-    p.stdin.close()
+    from attack_support import begin
+    p = begin({"script_content": one, "timeout": 10}, who)
     time.sleep(0.5)
     result = trigger({"script_content": two, "timeout": 10}, who)
     first = json.loads(p.stdout.read())

@@ -29,20 +29,22 @@ BY_RULE = ("namespaces", "status", "mounts", "raw_limits", "processes", "persona
 
 @pytest.fixture(scope="module")
 def postures():
-    """One run for each caller, kept."""
+    """One run for each caller and door, kept."""
     return {}
 
 
 @pytest.fixture
-def posture(who, postures):
+def posture(who, door, postures):
     need_binary()
-    if who not in postures:
+    key = (who, door)
+    if key not in postures:
         with open(os.path.join(HERE, "posture.py")) as f:
             text = f.read()
         result = trigger({"script_content": text, "script_name": "posture.py", "timeout": 60}, who)
         assert result["status"] == "ok" and result["stderr"] == "", result
-        postures[who] = json.loads(result["stdout"])
-    return postures[who]
+        assert result["mode"] == ("cold" if door == "local" else "warm"), result["warnings"]
+        postures[key] = json.loads(result["stdout"])
+    return postures[key]
 
 
 def stable(p):

@@ -250,6 +250,7 @@ def test_input_is_never_read(who, stdin):
     assert (result["status"], result["stdout"]) == ("ok", "done\n"), result
 
 
+@pytest.mark.by_itself
 def test_neighbour_of_a_bomb(who):
     """Beside a CPU bomb with many processes, an honest run still ends soon."""
     need_binary()
@@ -331,6 +332,7 @@ os._exit(0)
     assert time.monotonic() - start - result["execution_time"] < 3
 
 
+@pytest.mark.by_itself
 def test_real_time_is_not_handed_on(who):
     """A caller with real-time priority has scripts without: theirs would take a CPU from everybody for good."""
     need_binary()

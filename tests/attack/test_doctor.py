@@ -9,6 +9,8 @@ import pytest
 
 from attack_support import BIN, HERE, as_user, assert_no_residue, compile_c, environment, need_binary, need_root, skip, snapshot, trigger
 
+pytestmark = pytest.mark.by_itself
+
 NAMES = ["user", "own-uid", "pid", "mount", "network", "ipc", "uts", "cgroup-ns", "proc", "capabilities",
     "no_new_privs", "seccomp",
          "landlock", "memory", "processes", "cpu", "disk"]

@@ -14,6 +14,8 @@ import pytest
 
 from attack_support import BIN, REPO, as_user, assert_no_residue, environment, need_binary, skip, snapshot
 
+pytestmark = pytest.mark.by_itself
+
 FAIL = os.environ.get("CLOCHE_BIN_FAIL", os.path.join(REPO, "build-fail", "cloche"))
 
 

@@ -4,6 +4,7 @@ Whole-product tests: the built binary, as root and as an ordinary user.
 
     CLOCHE_BIN        the binary (default: <repository>/build/cloche)
     CLOCHE_SHARED     the folder with test data that is not in the repository (default: ../shared beside it)
+    CLOCHE_VIA        by which door plain requests go (via.py)
     CLOCHE_MUST_WORK  1: a skip is a failure, except in tests marked needs(TAG) and for an absent CLOCHE_SHARED
 
 Every test that takes `who` runs twice.  The ordinary user is `cloche-test`, made with useradd when root runs the tests;
@@ -23,6 +24,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import harness  # noqa: E402
+import via  # noqa: E402
 
 USER = "cloche-test"
 ALLOWED_SKIP = pytest.StashKey[bool]()
@@ -87,6 +89,7 @@ def homes():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="product-", dir="/var/tmp"))
     folder.chmod(0o755)
     yield folder
+    via.close_all()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -97,9 +100,9 @@ def callers(binary, homes):
     home.mkdir()
     if os.geteuid() != 0:
         me = pwd.getpwuid(os.geteuid())
-        found["user"] = harness.Who(me.pw_name, os.geteuid(), os.getegid(), home, binary)
+        found["user"] = via.caller(harness.Who(me.pw_name, os.geteuid(), os.getegid(), home, binary))
         return found
-    found["root"] = harness.Who("root", 0, 0, home, binary)
+    found["root"] = via.caller(harness.Who("root", 0, 0, home, binary))
     account, home, path = _account(), homes / "user", binary
     home.mkdir()
     os.chown(home, account.pw_uid, account.pw_gid)
@@ -109,7 +112,7 @@ def callers(binary, homes):
         _readable_copy(binary.parent, copy)
         path = copy / binary.name
         assert _can_execute(account, path), f"{USER} can't execute {binary}, nor a copy of it"
-    found["user"] = harness.Who(USER, account.pw_uid, account.pw_gid, home, path)
+    found["user"] = via.caller(harness.Who(USER, account.pw_uid, account.pw_gid, home, path))
     return found
 
 

@@ -167,6 +167,11 @@ class Who:
     def is_root(self):
         return self.uid == 0
 
+    @property
+    def mode(self):
+        """Of a plain request's run; see via.py"""
+        return "cold"
+
     def prefix(self):
         if self.uid == os.geteuid():
             return []

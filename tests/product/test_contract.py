@@ -40,7 +40,7 @@ def test_request_from_a_file(who):
 
 def test_defaults(who):
     r = who.trigger("print('x')")
-    assert (r.verdict, r.script_name, r.mode) == (("ok", 0), "unnamed_script.py", "cold")
+    assert (r.verdict, r.script_name, r.mode) == (("ok", 0), "unnamed_script.py", who.mode)
     assert (r.stdout_bytes, r.stderr_bytes, r.artifacts) == (2, 0, [])
     assert not (r.stdout_truncated or r.stderr_truncated or r.stdout_encoding_errors or r.stderr_encoding_errors)
 

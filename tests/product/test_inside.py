@@ -353,6 +353,9 @@ print(json.dumps([random.random(), str(uuid.uuid4()), str(uuid.uuid1()), hash('a
                   bytes(multiprocessing.current_process().authkey).hex()]))
 """
     first, second, third = (json.loads(who.trigger(script).stdout) for _ in range(3))
+    if who.mode == "warm":  # forks of one interpreter have its hash seed
+        for values in (first, second, third):
+            del values[3]
     for a, b, c in zip(first, second, third):
         assert len({a, b, c}) == 3, (a, b, c)
 
