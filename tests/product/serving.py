@@ -81,7 +81,14 @@ class Server:
             return int(re.search(r"VmRSS:\s+(\d+) kB", f.read())[1]) * 1024
 
     def descriptors(self):
-        return len(os.listdir(f"/proc/{self.p.pid}/fd"))
+        """Without those of the history, which its thread opens in its own time"""
+        folder, n = f"/proc/{self.p.pid}/fd", 0
+        for fd in os.listdir(folder):
+            try:
+                n += "/history.db" not in os.readlink(f"{folder}/{fd}")
+            except FileNotFoundError:
+                pass
+        return n
 
     def counts(self):
         with Native(self.path) as n:
