@@ -106,6 +106,7 @@ static int prepare(struct command *c, int argc, char **argv)
 		(void)fputs(examples, stdout);
 		return 1;
 	}
+	engine_begin(&c->options);
 	r = setup_load(&c->settings, &c->options, &c->no);
 	if (r < 0)
 		return r;

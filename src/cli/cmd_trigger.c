@@ -81,6 +81,7 @@ static int prepare(struct command *c, int argc, char **argv)
 	}
 	if (c->options.n_operands)
 		return refuse(&c->no, "argument", c->options.operands[0], "none (a request in a file: --request FILE)");
+	engine_begin(&c->options);
 	r = setup_load(&c->settings, &c->options, &c->no);
 	if (r == 0)
 		r = engine_find(&c->engine, &c->options, &c->settings, &c->no);

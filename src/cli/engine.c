@@ -88,6 +88,26 @@ static int use_server(struct engine *g, const char *path, struct settings *s, st
 	return 0;
 }
 
+/* Is there a server, most probably?  Whoever asks it finds out; this is for who can do something else meanwhile. */
+static bool seems_served(const struct options *o)
+{
+	const char *dir = getenv("XDG_RUNTIME_DIR");
+	char path[sizeof(((struct engine *)NULL)->socket)];
+
+	if (options_have(o, OPT_LOCAL))
+		return false;
+	if (options_have(o, OPT_SERVER) || access(NATIVE_SYSTEM_SOCKET, F_OK) == 0)
+		return true;
+	return dir && snprintf(path, sizeof(path), "%s/" NATIVE_USER_SOCKET, dir) < (int)sizeof(path) &&
+	       access(path, F_OK) == 0;
+}
+
+void engine_begin(const struct options *o)
+{
+	if (!seems_served(o))
+		supervisor_begin();
+}
+
 int engine_find(struct engine *g, const struct options *o, struct settings *s, struct refusal *no)
 {
 	const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -143,6 +163,7 @@ void engine_no_more(struct engine *g)
 
 void engine_done(struct engine *g)
 {
+	supervisor_begun_end();
 	close_idle(g);
 	if (g->supervisor)
 		supervisor_leave(g->supervisor);

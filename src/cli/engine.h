@@ -26,6 +26,9 @@ struct engine {
 	size_t n_idle;
 };
 
+/* engine_begin() - what takes time and is most probably needed, before it is known; engine_done() in every case */
+void engine_begin(const struct options *o);
+
 /*
  * engine_find() - is there a server to be used
  * @s: borrowed until engine_done(); when a server was asked for by name, its rules are loosened: the server has its own

@@ -82,6 +82,15 @@ struct supervisor;
  */
 int supervisor_start(const struct run_options *o, struct supervisor **ret, struct err *e) MUST_CHECK;
 
+/*
+ * supervisor_begin() - start its process before what it is for is known: the next supervisor_start() takes it over
+ * supervisor_begun_end() - none will: let it go
+ *
+ * For a program that most probably needs one and has something else to do first; the process waits.
+ */
+void supervisor_begin(void);
+void supervisor_begun_end(void);
+
 /* supervisor_spawn() - its process alone, as our child: a launcher's work.  @control: borrowed.  Return: 0 or -errno with @e set */
 int supervisor_spawn(int control, pid_t *ret, struct err *e) MUST_CHECK;
 

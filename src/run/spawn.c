@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A supervisor of our own: found, started by posix_spawn (the caller may have threads), told its environments, heard. */
+/* A supervisor of our own: found, started by posix_spawn (the caller may have threads), told its environments, heard.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -164,6 +165,8 @@ static int send_setup(struct supervisor *s, const struct run_options *o, struct 
 	pack_done(&p);
 	if (r >= 0)
 		r = fd_send(s->control, &head, sizeof(head), &fd, 1);
+	if (r == -EPIPE || r == -ECONNRESET)
+		return 0; /* one that was begun has failed: it has told why */
 	return r < 0 ? err_set(e, ERR_HOST, -r, "send the set-up") : 0;
 }
 
@@ -173,7 +176,7 @@ int supervisor_spawn(int control, pid_t *ret, struct err *e)
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
 	char program[PATH_MAX];
-	char *argv[] = { (char[]){ "cloche-supervisor" }, NULL };
+	char *argv[] = { (char[]) { "cloche-supervisor" }, NULL };
 	char *env[] = { NULL, NULL };
 	char wanted[80];
 	sigset_t none;
@@ -213,33 +216,78 @@ int supervisor_spawn(int control, pid_t *ret, struct err *e)
 	return r != 0 ? err_set(e, ERR_HOST, r, "start %s", program) : 0;
 }
 
-int supervisor_start(const struct run_options *o, struct supervisor **ret, struct err *e)
+static struct {
+	int control; /* owned */
+	pid_t pid;   /* 0: none was begun */
+} begun;
+
+void supervisor_begin(void)
 {
-	struct supervisor *s = calloc(1, sizeof(*s));
+	struct err e = { .kind = ERR_NONE };
 	auto_fd int theirs = -1;
-	int pair[2] = { -1, -1 };
+	int pair[2];
+
+	if (begun.pid || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return;
+	theirs = pair[1];
+	begun.control = pair[0];
+	if (supervisor_spawn(theirs, &begun.pid, &e) < 0) { /* supervisor_start() will say why */
+		begun.pid = 0;
+		fd_close(&begun.control);
+	}
+}
+
+void supervisor_begun_end(void)
+{
+	if (!begun.pid)
+		return;
+	fd_close(&begun.control);
+	(void)waitpid(begun.pid, NULL, 0);
+	begun.pid = 0;
+}
+
+/* The program's process, with our end of its control socket: the one that was begun, or a new one.  The set-up is sent.
+ */
+static int get_process(struct supervisor *s, const struct run_options *o, struct err *e)
+{
+	auto_fd int theirs = -1;
+	int pair[2];
 	int r;
 
-	if (!s)
-		return err_set(e, ERR_HOST, ENOMEM, "start the supervisor");
-	s->control = s->pidfd = -1;
-	r = keep_environments(s, o);
-	if (r == 0)
-		r = keep_screen(s, o);
-	if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		r = -errno;
-	if (r < 0) {
-		supervisor_stop(s);
-		return err_set(e, ERR_HOST, -r, "start the supervisor");
+	if (begun.pid && !o->launcher) {
+		s->control = take_fd(&begun.control);
+		s->pid = begun.pid;
+		begun.pid = 0;
+		return send_setup(s, o, e);
 	}
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_set(e, ERR_HOST, errno, "start the supervisor");
 	s->control = pair[0];
 	theirs = pair[1];
-	s->launcher = o->launcher;
 	r = send_setup(s, o, e);
 	if (r == 0 && o->launcher)
 		r = o->launcher->launch(o->launcher->userdata, theirs, &s->pid, &s->pidfd, e);
 	else if (r == 0)
 		r = supervisor_spawn(theirs, &s->pid, e);
+	return r;
+}
+
+int supervisor_start(const struct run_options *o, struct supervisor **ret, struct err *e)
+{
+	struct supervisor *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return err_set(e, ERR_HOST, ENOMEM, "start the supervisor");
+	s->control = s->pidfd = -1;
+	s->launcher = o->launcher;
+	r = keep_environments(s, o);
+	if (r == 0)
+		r = keep_screen(s, o);
+	if (r < 0)
+		(void)err_set(e, ERR_HOST, -r, "start the supervisor");
+	else
+		r = get_process(s, o, e);
 	if (r < 0) {
 		supervisor_stop(s);
 		return r;

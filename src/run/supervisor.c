@@ -77,6 +77,24 @@ static int capture_all(const struct setup *s, struct err *e)
 	return r;
 }
 
+/* What is asked for comes after we do.  Return: 0; 1: it never came; -errno with @e set */
+static int take_setup(struct setup *s, struct state *st, int go, struct err *e)
+{
+	int fds[FD_MAX_PASSED];
+	size_t n_fds;
+	char word;
+	int r;
+
+	if (fd_recv(go, &word, 1, fds, &n_fds) != 1 || n_fds != 1)
+		return 1;
+	s->fd = fds[0];
+	st->setup =
+		fcntl(s->fd, F_DUPFD, 50); /* it survives the exec, out of the way of WIRE_CONTROL and HOME_STATE_FD */
+	r = st->setup < 0 ? err_set(e, ERR_HOST, errno, "keep the set-up") : setup_read(s, e);
+	st->home.n_envs = s->n_envs;
+	return r;
+}
+
 #define AGAIN 3 /* inner's exit status: not with this many ids */
 
 /*
@@ -84,14 +102,18 @@ static int capture_all(const struct setup *s, struct err *e)
  *
  * Maps of several ids are written through a proc of our own: where none can be mounted, all is done again with one id.
  */
-static int inner(const struct setup *s, struct state *st, int go, int self)
+static int inner(struct state *st, int go, int self)
 {
+	static struct setup s;
 	int wall = probe_wall_of_step("capture");
 	struct err e = { 0 };
 	char word;
 	int r;
 
-	r = capture_all(s, &e);
+	r = take_setup(&s, st, go, &e);
+	if (r != 0)
+		return r < 0 ? say_failed(&e) : 1;
+	r = capture_all(&s, &e);
 	if (e.kind == ERR_NOT_FOUND || e.kind == ERR_ACCESS)
 		return say_failed(&e);         /* not a wall: a folder that was asked for */
 	if (r == 0 && read(go, &word, 1) != 1) /* the ids are mapped */
@@ -138,21 +160,26 @@ static int wait_for(pid_t pid)
 }
 
 /* The child has its ids and, as soon as they are ready, its control groups (a v2 child was born in one of them). */
-static int help(struct home_child *c, struct home *home, bool is_single, int go, struct err *e)
+static int help(struct home_child *c, struct home *home, struct setup *s, int go, struct err *e)
 {
 	struct sigaction act = { .sa_handler = on_signal };
-	int r;
+	int r = 0;
 
 	inner_pid = c->pid;
 	(void)sigaction(SIGTERM, &act, NULL);
 	(void)sigaction(SIGINT, &act, NULL);
 	(void)sigaction(SIGHUP, &act, NULL);
-	r = home_map(c, &home->ids, e);
+	home_make_network(c);
+	if (s->n_envs == 0)
+		r = setup_take(s, e);
+	if (r == 0)
+		(void)!fd_send(go, "s", 1, &s->fd, 1);
+	if (r == 0)
+		r = home_map(c, &home->ids, e);
 	if (r == 0)
 		(void)fd_send(go, "m", 1, NULL, 0);
-	home_make_network(c);
 	if (r == 0 && home->cgroup.kind == CGROUP_NONE)
-		r = cgroup_host_open(home->ids.uid, home->ids.gid, is_single, &home->cgroup, e);
+		r = cgroup_host_open(home->ids.uid, home->ids.gid, s->is_single, &home->cgroup, e);
 	if (r == 0)
 		(void)!cgroup_host_send(&home->cgroup, go); /* a child that is gone has told why itself */
 	else
@@ -178,7 +205,7 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 	if (r == 0) {
 		(void)close(life[1]);
 		(void)close(go[1]);
-		_exit(inner(s, st, go[0], self));
+		_exit(inner(st, go[0], self));
 	}
 	if (r < 0) {
 		probe_why_no_home(-r, st->reports, e);
@@ -187,7 +214,7 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 	}
 	(void)close(go[0]);
 	(void)close(life[0]);
-	r = help(&c, &st->home, s->is_single, go[1], e);
+	r = help(&c, &st->home, s, go[1], e);
 	if (r == 0)
 		cgroup_host_sweep(&st->home.cgroup);
 	home_reap_maker(&c);
@@ -218,34 +245,22 @@ static int open_extension(int self)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Descriptors that are to survive the second exec. */
-static void keep_open(struct state *st, const struct setup *s, int self)
-{
-	auto_fd int extension = open_extension(self);
-
-	st->setup = fcntl(s->fd, F_DUPFD, 50); /* out of the way of WIRE_CONTROL and HOME_STATE_FD */
-	st->extension = extension < 0 ? -1 : fcntl(extension, F_DUPFD, 50);
-}
-
 static int outer(void)
 {
-	static struct state st = { .home = { .cgroup = CGROUP_HOST_EMPTY } };
+	static struct state st = { .home = { .cgroup = CGROUP_HOST_EMPTY }, .extension = -1 };
 	static struct setup s;
 	struct err e = { 0 };
-	int self = -1;
-	int r;
+	int self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+	auto_fd int extension = open_extension(self);
+	int r = 0;
 
-	r = setup_take(&s, &e);
-	if (r == 0)
-		self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
-	if (r == 0 && self < 0)
+	if (self < 0)
 		r = err_set(&e, ERR_HOST, errno, "open /proc/self/exe");
 	home_ids(&st.home.ids);
-	st.home.n_envs = s.n_envs;
-	if (r == 0)
-		keep_open(&st, &s, self);
-	if (r == 0 && cgroup_host_is_v2()) /* or it would have to be moved, which is slow */
-		r = cgroup_host_open(st.home.ids.uid, st.home.ids.gid, s.is_single, &st.home.cgroup, &e);
+	if (extension >= 0)
+		st.extension = fcntl(extension, F_DUPFD, 50); /* it survives the exec */
+	if (r == 0 && cgroup_host_is_v2())                    /* or it would have to be moved, which is slow */
+		r = cgroup_host_open(st.home.ids.uid, st.home.ids.gid, false, &st.home.cgroup, &e);
 	if (r == 0)
 		r = outer_run(&s, &st, self, &e);
 	if (r == AGAIN) {
