@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "doors/door.h"
-#include "openapi_text.h"
+#include "doors/openapi_text.h"
 #include "run/native.h"
 
 #define STATS_AGE_NS NS_PER_SEC /* supervisors are asked for them: not for everybody who asks */

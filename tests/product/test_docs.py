@@ -141,7 +141,7 @@ def test_options_exist(binary, name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_commands_exist(binary, name):
-    code = " ".join(re.findall(r"`([^`\n]+)`", page(name)))
+    code = "\n".join(re.findall(r"`([^`\n]+)`", page(name)))
     named = set(re.findall(r"(?<![\w/.-])cloche ([a-z]+)", code))
     assert named <= known_commands(binary)
 
