@@ -312,6 +312,12 @@ static bool is_memory_low(const struct supervise *s)
 	unsigned long total, available;
 	const char *at;
 
+#ifdef CLOCHE_FAIL_STEPS /* no test can use up the host's memory */
+	const char *wanted = getenv("CLOCHE_FAIL_STEP");
+
+	if (wanted && strcmp(wanted, "low-memory") == 0)
+		return true;
+#endif
 	if (fd_read_at(s->outside.proc, "meminfo", text, sizeof(text)) <= 0 ||
 	    sscanf(text, "MemTotal: %lu", &total) != 1)
 		return false;

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server keeps ready: how many, when, and with numpy and pandas in it."""
+import time
+
+import pytest
+
+import harness
+from harness import wait_for
+from serving import Native, Server, request
+from test_stuck import hasty  # noqa: F401 (a fixture)
+
+CALM = 8
+science = pytest.mark.skipif(not harness.python_has("numpy", "pandas"),
+                             reason=f"{harness.SYSTEM_PYTHON} has no numpy, pandas: apt-get install python3-pandas")
+
+
+def parked(n, name="default"):
+    (found,) = [e for e in n.environments()["environments"] if e["name"] == name]
+    return found.get("parked") or 0
+
+
+def warm(n, **fields):
+    assert wait_for(lambda: n.run(request("pass", **fields)).mode == "warm", 30, 0.1), "never warm"
+
+
+def test_refilling_waits_for_running_scripts(who):
+    """While a script runs only an empty shelf is filled, with one; afterwards it is filled up."""
+    with Server(who, env={"CLOCHE_SERVER_POOL_MIN": str(CALM), "CLOCHE_SERVER_MAX_RUNNING": "2"}) as server:
+        with Native(server.path) as n, Native(server.path) as long, Native(server.path) as quick:
+            assert wait_for(lambda: parked(n) == CALM, 20), parked(n)
+            long.start(request("import time\nprint('up', flush=True)\ntime.sleep(2.5)"), flags=2)
+            assert long.take()[2] == b"up\n"
+            for _ in range(CALM - 1):
+                assert quick.run(request("print(1)")).mode == "warm"
+            seen = []
+            end = time.monotonic() + 1.2
+            while time.monotonic() < end:
+                seen.append(parked(n))
+                time.sleep(0.05)
+            assert max(seen) <= 1 and seen[-1] == 1, seen
+            assert quick.run(request("print(1)")).mode == "warm", "one is always there, or made"
+            r = long.answer()
+            assert r.status == "ok" and r.execution_time < 3.5, r
+            assert wait_for(lambda: parked(n) >= CALM, 10), parked(n)
+
+
+def test_little_memory_keeps_nothing_ready(hasty):  # noqa: F811
+    """The shelf is emptied, and not filled again; forks on demand go on."""
+    with Server(hasty, env={"CLOCHE_FAIL_STEP": "low-memory", "CLOCHE_SERVER_POOL_MIN": "4"}) as server:
+        with Native(server.path) as n:
+            warm(n)
+            assert wait_for(lambda: parked(n) == 0, 15), parked(n)
+            assert n.run(request("print(1)")).mode == "warm"
+            time.sleep(1.2)
+            assert parked(n) <= 1
+            assert wait_for(lambda: parked(n) == 0, 5), parked(n)
+
+
+@pytest.fixture
+def sci(who):
+    folder = who.folder()
+    (folder / "cloche.ini").write_text("[environment default]\n[environment sci]\npreload = numpy pandas\n")
+    with Server(who, env={"CLOCHE_CONFIG": str(folder / "cloche.ini")}) as server, Native(server.path) as n:
+        warm(n, environment="sci")
+        yield n
+
+
+@science
+def test_numpy_and_pandas_preloaded(sci):
+    draw = ("import sys\nready = 'pandas' in sys.modules\nimport numpy, pandas\n"
+            "print(ready, pandas.Series(numpy.arange(4.0)).sum())\n"
+            "print(numpy.random.rand(), numpy.random.randint(1 << 60))\n"
+            "print(numpy.random.default_rng().integers(1 << 60), numpy.random.RandomState().rand())\n"
+            "print(numpy.random.SeedSequence().entropy, pandas.Series(range(99)).sample(1, random_state=None).sum(),"
+            "numpy.random.get_state()[1][:4])")
+    results = [sci.run(request(draw, environment="sci")) for _ in range(4)]
+    assert {(r.status, r.mode, r.stderr) for r in results} == {("ok", "warm", "")}, results
+    lines = list(zip(*(r.lines for r in results)))
+    assert set(lines[0]) == {"True 6.0"}
+    for drawn in lines[1:]:
+        assert len(set(drawn)) == 4, drawn
+
+
+@science
+def test_preloaded_is_as_imported(sci):
+    """The same of what a new interpreter imports, to the last digit"""
+    script = ("import numpy as np, pandas as pd, io\nnp.random.seed(7)\nprint(np.random.rand(3))\n"
+              "print(np.linalg.svd(np.random.RandomState(1).rand(4, 4))[1])\n"
+              "print(pd.read_csv(io.StringIO('a,b\\n1,x\\n2,y')).groupby('b').a.sum(), pd.__version__)\n"
+              "import warnings\nwarnings.warn('told')\nnp.float64(1) / np.float64(0)\n1 / np.array([0])\nraise ValueError(np)")
+    a, b = (sci.run(request(script, environment="sci", mode=mode)) for mode in ("warm", "cold"))
+    assert (a.mode, b.mode) == ("warm", "cold")
+    assert (a.verdict, a.stdout, a.stderr) == (b.verdict, b.stdout, b.stderr)
