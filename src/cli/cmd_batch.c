@@ -277,8 +277,8 @@ static void read_lines(struct batch *b)
 	}
 }
 
-/* How long to wait for what a busy server put off, in milliseconds; -1: nothing was. */
-static int retry_ms(const struct batch *b)
+/* Milliseconds until what a busy server put off is tried again, or a run is given up; -1: there is none. */
+static int wait_ms(const struct batch *b)
 {
 	uint64_t now = clock_now_ns();
 	uint64_t next = UINT64_MAX;
@@ -286,6 +286,12 @@ static int retry_ms(const struct batch *b)
 	for (size_t i = 0; i < b->n_slots; i++) {
 		if (b->slots[i].is_taken && !b->slots[i].task && b->slots[i].retry_ns < next)
 			next = b->slots[i].retry_ns;
+		if (b->slots[i].task) {
+			int ms = task_wait_ms(b->slots[i].task);
+
+			if (ms >= 0 && now + (uint64_t)ms * NS_PER_MS < next)
+				next = now + (uint64_t)ms * NS_PER_MS;
+		}
 	}
 	if (next == UINT64_MAX)
 		return -1;
@@ -296,6 +302,7 @@ static void step(struct batch *b, struct slot *slot, bool has_event)
 {
 	struct err e = { .kind = ERR_NONE };
 
+	has_event = has_event || (slot->task && task_wait_ms(slot->task) == 0);
 	if (slot->task && has_event && task_step(slot->task, &e) != 0) {
 		finish(b, slot, &e);
 	} else if (slot->is_taken && !slot->task && b->is_stopping) {
@@ -318,7 +325,7 @@ static void turn(struct batch *b, bool wants_input)
 
 		p[AT_SLOTS + i] = (struct pollfd) { .fd = t ? task_fd(t) : -1, .events = t ? task_events(t) : 0 };
 	}
-	if (poll(p, (nfds_t)(AT_SLOTS + b->n_slots), retry_ms(b)) < 0)
+	if (poll(p, (nfds_t)(AT_SLOTS + b->n_slots), wait_ms(b)) < 0)
 		return;
 	if (p[AT_SIGNAL].revents && signals_take(&b->signals))
 		stop(b);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,15 +209,18 @@ static void on_event(evutil_socket_t fd, short what, void *userdata)
 		return;
 	}
 	r = run_step(run->run, &e);
+	if (r == -ETIMEDOUT) /* it does not answer: the next run finds it ended, and starts another */
+		(void)kill(supervisor_pid(run->owner->supervisor), SIGKILL);
 	if (r == 0)
 		r = watch(run);
 	if (r != 0)
 		finish(run);
 }
 
-/* Of its descriptor, for what it waits for now. */
+/* Of its descriptor, for what it waits for now; and once a second, so that it is given up if nothing comes any more. */
 static int watch(struct runner_own_run *run)
 {
+	static const struct timeval second = { .tv_sec = 1 };
 	short want = run_events(run->run) & POLLOUT ? EV_READ | EV_WRITE : EV_READ;
 
 	if (run->event && event_get_events(run->event) == (want | EV_PERSIST))
@@ -224,7 +228,7 @@ static int watch(struct runner_own_run *run)
 	if (run->event)
 		event_free(run->event);
 	run->event = event_new(run->owner->base, run_fd(run->run), (short)(want | EV_PERSIST), on_event, run);
-	return run->event && event_add(run->event, NULL) == 0 ? 0 : -ENOMEM;
+	return run->event && event_add(run->event, &second) == 0 ? 0 : -ENOMEM;
 }
 
 static void start_run(struct runner_own_run *run)

@@ -77,6 +77,18 @@ def test_a_supervisor_that_does_not_answer(hasty, residue, end):
     residue.assert_none(may_leave_empty_cgroup=True)
 
 
+def test_a_batch_goes_on(hasty, residue):
+    lines = [request(SLEEP, timeout=1.0, args=[residue.mark], script_name="stuck.py"), request("print(1)", script_name="late.py")]
+    path = hasty.file("".join(json.dumps(line) + "\n" for line in lines), "requests.jsonl")
+    p = hasty.popen("batch", "--local", path, "-j", "1")
+    residue.script(p.pid)
+    stop_inside(p.pid)
+    out, err = p.communicate(timeout=10)
+    statuses = [harness.Result(harness.strict_json(line)).status for line in out.splitlines()]
+    assert statuses == ["internal_error"] * 2, (statuses, err)
+    residue.assert_none(may_leave_empty_cgroup=True)
+
+
 def test_a_server_replaces_it(hasty):
     with Server(hasty) as server:
         with Native(server.path) as n:
