@@ -77,7 +77,7 @@ static int capture_all(const struct setup *s, struct err *e)
 	return r;
 }
 
-/* What is asked for comes after we do.  Return: 0; 1: it never came; -errno with @e set */
+/* What is asked for comes after we do, when our ids are mapped.  Return: 0; 1: it never came; -errno with @e set */
 static int take_setup(struct setup *s, struct state *st, int go, struct err *e)
 {
 	int fds[FD_MAX_PASSED];
@@ -107,7 +107,6 @@ static int inner(struct state *st, int go, int self)
 	static struct setup s;
 	int wall = probe_wall_of_step("capture");
 	struct err e = { 0 };
-	char word;
 	int r;
 
 	r = take_setup(&s, st, go, &e);
@@ -115,9 +114,7 @@ static int inner(struct state *st, int go, int self)
 		return r < 0 ? say_failed(&e) : 1;
 	r = capture_all(&s, &e);
 	if (e.kind == ERR_NOT_FOUND || e.kind == ERR_ACCESS)
-		return say_failed(&e);         /* not a wall: a folder that was asked for */
-	if (r == 0 && read(go, &word, 1) != 1) /* the ids are mapped */
-		return 1;
+		return say_failed(&e); /* not a wall: a folder that was asked for */
 	if (r == 0) {
 		wall = probe_wall_of_step("ids-home");
 		r = home_become_root(&st->home.ids, &e);
@@ -173,11 +170,9 @@ static int help(struct home_child *c, struct home *home, struct setup *s, int go
 	if (s->n_envs == 0)
 		r = setup_take(s, e);
 	if (r == 0)
-		(void)!fd_send(go, "s", 1, &s->fd, 1);
-	if (r == 0)
 		r = home_map(c, &home->ids, e);
 	if (r == 0)
-		(void)fd_send(go, "m", 1, NULL, 0);
+		(void)!fd_send(go, "m", 1, &s->fd, 1);
 	if (r == 0 && home->cgroup.kind == CGROUP_NONE)
 		r = cgroup_host_open(home->ids.uid, home->ids.gid, s->is_single, &home->cgroup, e);
 	if (r == 0)
