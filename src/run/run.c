@@ -16,6 +16,7 @@
 #include "run/front.h"
 
 #define STEP_MESSAGES 8 /* in one run_step() */
+#define TAKE_MS       10000 /* dozens of jobs are waiting for a supervisor that takes none */
 #ifdef CLOCHE_FAIL_STEPS
 #define PATIENCE_NS (2 * NS_PER_SEC) /* as below: tests have no time */
 #else
@@ -67,6 +68,8 @@ static int send_job(struct run *r, const struct front_environment *env, struct w
 		if (fds[i] < 0)
 			ret = e->kind == ERR_NONE ? err_set(e, ERR_HOST, errno, "pack the job") : -e->sys;
 	}
+	if (ret == 0 && poll(&(struct pollfd) { .fd = r->s->control, .events = POLLOUT }, 1, TAKE_MS) == 0)
+		ret = err_set(e, ERR_HOST, ETIMEDOUT, "the supervisor does not take the job");
 	if (ret == 0) {
 		ret = fd_send(r->s->control, m, sizeof(*m), fds, n);
 		/* a supervisor that is gone already has said why, or its silence is told by run_step() */
