@@ -86,6 +86,21 @@ static const char *yes(bool b)
 	return b ? "yes" : "no";
 }
 
+static void print_http(const struct conf_http *h)
+{
+	if (!h->socket && !h->listen)
+		return;
+	(void)printf("\n[http]\n");
+	if (h->socket)
+		(void)printf("socket = %s\n", h->socket);
+	if (h->listen)
+		(void)printf("listen = %s\n", h->listen);
+	(void)printf("behind_tls_proxy = %s\npatience = %g\n", yes(h->is_behind_tls_proxy),
+		     (double)h->patience_ns / (double)NS_PER_SEC);
+	print_list("allowed_hosts", &h->allowed_hosts, ", ");
+	print_list("allowed_origins", &h->allowed_origins, ", ");
+}
+
 static void print_history(const struct conf_history *h)
 {
 	char age[48];
@@ -120,6 +135,7 @@ static void print(const struct conf *c)
 	print_list("require", &c->require, ", ");
 	print_list("allow_missing", &c->allow_missing, ", ");
 	print_server(&c->server);
+	print_http(&c->http);
 	print_history(&c->history);
 }
 
