@@ -22,15 +22,13 @@
 #define CONTAINER                                                                                                      \
 	"Docker: --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt "                 \
 	"systempaths=unconfined; "                                                                                     \
-	"podman: --security-opt seccomp=unconfined --security-opt unmask=ALL; "                                        \
+	"podman: the same with unmask=ALL in place of the last; "                                                      \
 	"Kubernetes: seccompProfile, appArmorProfile: Unconfined, procMount: Unmasked, hostUsers: false"
 #define COUNT(name)                                                                                                    \
 	"user.max_" name "_namespaces is 0 or used up, here or in a user namespace around us: raise it with sysctl"
 
 static const char filter_remedy[] = "a system call filter refuses it. " CONTAINER;
-static const char apparmor_remedy[] =
-	"the AppArmor profile around us refuses it. Docker and podman: --security-opt apparmor=unconfined; Kubernetes: "
-	"appArmorProfile of type Unconfined; elsewhere a profile with userns and mount rules";
+static const char apparmor_remedy[] = "the AppArmor profile around us refuses it. " CONTAINER;
 static const char restricted_remedy[] = "kernel.apparmor_restrict_unprivileged_userns is 1: load the AppArmor profile "
 					"for cloche that its package brings "
 					"(packaging/apparmor/cloche), start cloche as root, or set it to 0";

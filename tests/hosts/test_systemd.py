@@ -2,9 +2,11 @@
 """The installed package under systemd: units for the system and for a user, sessions, scopes."""
 
 import glob
+import http.client
 import json
 import os
 import pwd
+import socket
 import subprocess
 import time
 
@@ -164,6 +166,39 @@ def test_reload(server):
     assert wait_for(lambda: len(glob.glob(base + "/cloche-*")) == 1), must("systemd-cgls", "--no-pager", "/system.slice")
 
 
+class Http(http.client.HTTPConnection):
+    """To the server's Unix socket."""
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(60)
+        self.sock.connect("/run/cloche/http.sock")
+
+
+def test_http_and_history(server):
+    """The unit's hardening leaves the door its socket and the server its database; neither has rights."""
+    path = "/etc/cloche/cloche.ini"
+    os.makedirs("/etc/cloche", exist_ok=True)
+    assert not os.path.exists(path)
+    with open(path, "w") as f:
+        f.write("[http]\nsocket = /run/cloche/http.sock\n")
+    try:
+        remote()
+        assert wait_for(lambda: os.path.exists("/run/cloche/http.sock"))
+        c = Http("localhost", timeout=60)
+        c.request("POST", "/v1/runs", OK, {"Content-Type": "application/json"})
+        r = json.loads(c.getresponse().read())
+        c.close()
+        assert (r["status"], r["stdout"], r["warnings"]) == ("ok", "ran\n", []), r
+        assert wait_for(lambda: r["run_id"] in must(CLOCHE, "history"))
+        assert os.stat("/var/lib/cloche/history.db").st_uid == pwd.getpwnam("cloche").pw_uid
+        for pid in must("pgrep", "-u", "cloche").split():
+            with open(f"/proc/{pid}/status") as f:
+                assert "CapEff:\t0000000000000000" in f.read()
+    finally:
+        os.unlink(path)
+
+
 def parent_of(pid):
     """Its name"""
     with open(f"/proc/{pid}/status") as f:
@@ -176,7 +211,7 @@ def test_supervisor_killed(server):
     """The next one takes the place of a killed one, and sweeps what it left."""
     remote()
     base = group_of("cloche.service")
-    supervisors = [pid for pid in must("pgrep", "cloche-supervis").split() if parent_of(pid) == "cloched"]
+    supervisors = [pid for pid in must("pgrep", "cloche-supervis").split() if parent_of(pid) in ("cloched", "cloche-launcher")]
     assert supervisors
     for pid in supervisors:
         os.kill(int(pid), 9)

@@ -30,6 +30,14 @@ paths() {
 	find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/tmp -o -path /vm -o -path /var/log -o \
 		-path /var/lib/dpkg -o -path /var/lib/systemd -o -path /var/cache -o -name '__pycache__' \) -prune -o -print | sort
 }
+# As with AppArmor 4; its parser is not here, so the profile is put in place and not loaded.
+profile() {
+	touch /etc/apparmor.d/abi/4.0
+	install && [ -e /etc/apparmor.d/cloche ] && remove && [ ! -L /etc/apparmor.d/cloche ] && purge
+	r=$?
+	rm /etc/apparmor.d/abi/4.0
+	return $r
+}
 same_paths() {
 	paths >$out/now
 	diff "$1" $out/now
@@ -123,6 +131,7 @@ if wanted package; then
 	step "the package is upgraded, and its server goes on serving" upgrade
 	step "the package is removed" remove
 	step "the package is purged" purge
+	step "where AppArmor restricts user namespaces, the profile comes and goes with the package" profile
 	step "nothing is left of it" same_paths $out/before
 fi
 step "the package is there for the tests" install

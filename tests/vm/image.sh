@@ -71,7 +71,8 @@ AccuracySec=1
 WantedBy=multi-user.target
 UNIT
 ln -sf ../vm-start.timer "$root/etc/systemd/system/multi-user.target.wants/vm-start.timer"
-for unit in apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer man-db.timer dpkg-db-backup.timer \
+# What would change the system beside a test.
+for unit in systemd-tmpfiles-clean.timer apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer man-db.timer dpkg-db-backup.timer \
 	logrotate.timer systemd-timesyncd.service systemd-networkd.service networking.service getty@tty1.service \
 	serial-getty@ttyS0.service; do
 	ln -sf /dev/null "$root/etc/systemd/system/$unit"
