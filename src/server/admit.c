@@ -75,6 +75,7 @@ void admit_add(struct server *s, struct client *c)
 	c->tenant->n_waiting++;
 	s->n_waiting++;
 	s->waiting_bytes += c->bytes;
+	c->tenant->waiting_bytes += c->bytes;
 	client_watch(s, c);
 }
 
@@ -84,6 +85,7 @@ void admit_leave(struct server *s, struct client *c)
 	c->tenant->n_waiting--;
 	s->n_waiting--;
 	s->waiting_bytes -= c->bytes;
+	c->tenant->waiting_bytes -= c->bytes;
 }
 
 /* Whether @a goes before @b. */

@@ -6,9 +6,11 @@
  * few messages, for while there is one neither its run nor itself is listened to.
  */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -41,11 +43,17 @@ static bool is_trusted(const struct server *s, uid_t uid)
 	return uid == 0 || uid == s->trusted;
 }
 
+/* Nobody has more than half of what the others leave, so that there is always some left for one more. */
+static unsigned share(const struct server *s, const struct tenant *t)
+{
+	return (CLIENTS_MAX - (s->n_clients - t->n_clients)) / 2;
+}
+
 void client_add(struct server *s, int fd, uid_t uid)
 {
 	struct tenant *t = admit_tenant(s, uid, "");
 	/* who may speak for others holds connections for many, and keeps to limits of his own */
-	bool is_full = s->n_clients >= CLIENTS_MAX || (t && !is_trusted(s, uid) && t->n_clients >= CLIENTS_MAX / 2);
+	bool is_full = s->n_clients >= CLIENTS_MAX || (t && !is_trusted(s, uid) && t->n_clients >= share(s, t));
 	struct client *c = t && !is_full ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c) {
@@ -131,6 +139,7 @@ static void flush(struct server *s, struct client *c)
 		c->out = m->next;
 		if (!c->out)
 			c->out_end = &c->out;
+		c->has_given |= m->fd >= 0;
 		fd_close(&m->fd);
 		free(m);
 	}
@@ -189,6 +198,17 @@ void client_send_text(struct server *s, struct client *c, const struct native_he
 	put(s, c, head, NULL, 0, fd);
 }
 
+/* A file on its way is memory of ours, however short the message that it goes with: one at a time. */
+static bool has_untaken(struct client *c)
+{
+	int n = 0;
+
+	if (c->has_given && ioctl(c->source.fd, SIOCOUTQ, &n) == 0 && n > 0)
+		return true;
+	c->has_given = false;
+	return false;
+}
+
 /* Return: 0, or -errno: the client breaks the rules */
 static int take_run(struct server *s, struct client *c, const struct native_message *m, size_t len, int fd)
 {
@@ -196,7 +216,7 @@ static int take_run(struct server *s, struct client *c, const struct native_mess
 	size_t json_len = len;
 	int r;
 
-	if (c->state != CLIENT_IDLE)
+	if (c->state != CLIENT_IDLE || has_untaken(c))
 		return -EPROTO;
 	c->flags = m->head.flags;
 	c->arrived_ns = clock_now_ns();

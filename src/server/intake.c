@@ -66,6 +66,19 @@ static struct tenant *greediest(const struct server *s, const struct tenant *t)
 	return most;
 }
 
+/* The tenant whose waiting requests are the largest together, if they are larger than those of @t would be. */
+static struct tenant *heaviest(const struct server *s, const struct tenant *t, size_t len)
+{
+	struct tenant *most = NULL;
+
+	for (struct tenant *u = s->tenants; u; u = u->next) {
+		if (u != t && u->waiting_bytes > t->waiting_bytes + len &&
+		    (!most || u->waiting_bytes > most->waiting_bytes))
+			most = u;
+	}
+	return most;
+}
+
 /* Its newest request gives way. */
 static void give_way(struct server *s, const struct tenant *t)
 {
@@ -90,8 +103,12 @@ static bool has_room(struct server *s, const struct client *c, size_t len)
 
 	if (s->is_stopping)
 		return false;
-	if (s->n_waiting && s->waiting_bytes + len > WAITING_BYTES_MAX)
-		return false;
+	while (s->n_waiting && s->waiting_bytes + len > WAITING_BYTES_MAX) {
+		t = heaviest(s, c->tenant, len);
+		if (!t)
+			return false;
+		give_way(s, t);
+	}
 	if (s->n_waiting + s->n_running < admit_max(s))
 		return true; /* it starts at once, or when there is a supervisor for it */
 	if (s->n_waiting < max)
@@ -110,12 +127,12 @@ int intake(struct server *s, struct client *c, const char *json, size_t len)
 	struct job job;
 	int r;
 
+	if (len > JOB_REQUEST_MAX)
+		return -EFBIG;
 	if (!has_room(s, c, len)) {
 		intake_busy(s, c);
 		return 0;
 	}
-	if (len > JOB_REQUEST_MAX)
-		return -EFBIG;
 	r = job_parse(json, len, &s->shared->settings.conf.rules, &job, &why);
 	if (r == 0) {
 		r = settle(&job, s->shared->settings.options.pool.max > 0, &why);

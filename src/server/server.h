@@ -66,6 +66,7 @@ struct tenant {
 	unsigned n_clients;
 	unsigned n_waiting;
 	unsigned n_running;
+	size_t waiting_bytes;   /* of the requests that wait */
 	struct keeper *current; /* takes new runs; NULL: none is wanted, could be started, or the last one died */
 	uint64_t start_at_ns;   /* when to try again to start one, if it is wanted; 0: at once */
 	unsigned n_failures;    /* of supervisors, in a row */
@@ -113,6 +114,7 @@ struct client {
 	enum client_state state;
 	bool is_shut;         /* its sending half is: nothing more comes */
 	bool is_gone;         /* the connection is closed: freed as soon as its run has ended */
+	bool has_given;       /* an answer in a file, which it may not have taken yet */
 	uint64_t served;      /* turn in which it was served last, or came */
 	struct outgoing *out; /* owned, first to last; while there is one, nothing that would make more is read */
 	struct outgoing **out_end;

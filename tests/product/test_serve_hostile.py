@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients of the native socket that are out to harm: what they make the server hold is bounded, and others get theirs."""
+import json
+import os
+import select
+import subprocess
+import sys
+
+import pytest
+
+from harness import wait_for
+from serving import BUSY, RESULT, Native, Server, request
+from test_serve import begun
+
+MIB = 1 << 20
+CONNECTIONS = 1024  # that the server takes in all
+HOLD = """import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))
+held = []
+for _ in range(int(sys.argv[2])):
+    held.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    held[-1].connect(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()"""
+
+
+def padded(size):
+    text = json.dumps(request("pass"))
+    return (text[:-1] + " " * (size - len(text)) + "}").encode()
+
+
+def test_answers_that_are_not_taken_do_not_pile_up(who):
+    """A long answer is a file in memory: whoever leaves it there gets no second one"""
+    long = request("print('x' * 100000)")
+    with Server(who) as s:
+        with Native(s.path) as n:
+            for _ in range(3):
+                assert len(n.run(long).stdout) == 100001
+            n.start(long)
+            assert select.select([n.s], [], [], 30)[0]
+            n.start(long)
+            assert s.wait_log("event=bad_client")
+            assert n.take()[0] == RESULT and n.take() is None
+        with Native(s.path) as n:
+            assert n.run(long).status == "ok"
+
+
+def test_large_requests_give_way(who):
+    """The room for requests that wait is shared by their bytes, too"""
+    with Server(who, env={"CLOCHE_SERVER_MAX_RUNNING": "1"}) as s, Native(s.path) as block:
+        begun(block)
+        greedy = [Native(s.path, "greedy") for _ in range(3)]
+        for n in greedy:
+            n.start(padded(85 * MIB))
+        assert wait_for(lambda: s.counts()["waiting"] == 3)
+        with Native(s.path, "modest") as modest:
+            modest.start(padded(2 * MIB))
+            assert select.select([n.s for n in greedy], [], [], 10)[0] == [greedy[2].s]
+            code, error = greedy[2].answer()
+            assert code == BUSY and "try again" in error["message"]
+            with Native(s.path, "greedy") as more:
+                assert more.run(padded(85 * MIB))[0] == BUSY
+            block.close()
+            assert modest.answer().status == "ok"
+        for n in greedy[:2]:
+            assert n.answer().status == "ok"
+        for n in greedy:
+            n.close()
+
+
+def test_nobody_has_all_connections(callers):
+    if "root" not in callers:
+        pytest.skip("needs: root, who can be several users")
+    with Server(callers["root"]) as s:
+        os.chmod(s.path, 0o666)
+        for folder in (s.folder, *s.folder.parents):
+            os.chmod(folder, folder.stat().st_mode | 0o111)
+        hold = [subprocess.Popen([sys.executable, "-c", HOLD, s.path, str(CONNECTIONS)], user=uid, group=uid, extra_groups=[],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE) for uid in (50001, 50002, 50003)]
+        try:
+            assert [p.stdout.readline() for p in hold] == [b"held\n"] * 3
+            with Native(s.path) as n:
+                assert n.run(request("pass")).status == "ok"
+        finally:
+            for p in hold:
+                p.communicate()
