@@ -45,13 +45,15 @@ int supervisor_state(struct supervisor *s, struct err *e)
 size_t supervisor_pools(struct supervisor *s, struct run_pool_state *ret, size_t max)
 {
 	struct wire_head ask = { .type = WIRE_STATE };
+	struct pollfd room = { .fd = s->control, .events = POLLOUT };
 	struct pollfd p = { .fd = s->control, .events = POLLIN };
 	struct wire_state m;
 	ssize_t n;
 
 	/* one that does not answer must not fill up with questions until we wait for it */
-	if (!s->is_ready || s->has_failed || poll(&(struct pollfd) { .fd = s->control, .events = POLLOUT }, 1, 0) != 1 ||
-	    fd_send(s->control, &ask, sizeof(ask), NULL, 0) < 0)
+	if (!s->is_ready || s->has_failed || poll(&room, 1, 0) != 1)
+		return 0;
+	if (fd_send(s->control, &ask, sizeof(ask), NULL, 0) < 0)
 		return 0;
 	while (poll(&p, 1, 500) > 0) {
 		n = fd_take(s->control, &m, sizeof(m), false);
