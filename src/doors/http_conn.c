@@ -21,7 +21,9 @@
 #define IDLE_NS          (75 * NS_PER_SEC)
 #define BODY_PATIENCE    3                    /* times that for a head */
 #define BODY_BYTES_A_SEC ((uint64_t)64 << 10) /* and longer for long ones, at this pace */
-#define WRITE_SECONDS    60                   /* without a byte taken */
+#define WRITE_SECONDS    60                   /* without a byte taken; the whole of an answer: and longer, as above */
+#define COUNT_STEP       ((size_t)64 << 10)   /* of a body in chunks: room is asked for ahead */
+#define BUSY             "your requests, and answers that you have not read, take all the room that you may have now"
 #define LINGER_NS        (2 * NS_PER_SEC)
 #define LINGER_MAX       ((size_t)4 << 20)
 #define READ_MAX         ((size_t)64 << 10)  /* held of what was not looked at yet */
@@ -133,10 +135,10 @@ static void hand_over(struct http_conn *c)
 		conn_free(c);
 }
 
-/* Room for the body that is announced, among all that are held. */
+/* Room for a body, or for more of it. */
 static bool count_body(struct http_conn *c, size_t len)
 {
-	if (c->server->bodies + len > HTTP_BODIES_MAX)
+	if (!conn_has_room(c, len))
 		return false;
 	c->server->bodies += len;
 	c->counted += len;
@@ -152,7 +154,7 @@ static void begin_body(struct http_conn *c, int64_t max)
 		return;
 	}
 	if (!count_body(c, (size_t)c->head.length)) {
-		refuse(c, 503, "too many bytes of requests are held now");
+		refuse(c, 503, BUSY);
 		return;
 	}
 	buf_init(&c->body, (size_t)max);
@@ -213,12 +215,11 @@ static void take_chunks(struct http_conn *c)
 
 	while (r == 0 && evbuffer_get_length(in)) {
 		size_t n = evbuffer_get_contiguous_space(in);
-		size_t before = c->body.len;
 		size_t used = 0;
 
 		r = http_chunked_feed(&c->chunked, (const char *)evbuffer_pullup(in, (ev_ssize_t)n), n, &used,
 				      &c->body);
-		if (r >= 0 && !count_body(c, c->body.len - before))
+		if (r >= 0 && c->body.len > c->counted && !count_body(c, c->body.len - c->counted + COUNT_STEP))
 			r = -ENOMEM;
 		if (r >= 0)
 			(void)evbuffer_drain(in, used);
@@ -226,7 +227,7 @@ static void take_chunks(struct http_conn *c)
 	if (r > 0)
 		hand_over(c);
 	else if (r == -ENOMEM)
-		refuse(c, 503, "too many bytes of requests are held now");
+		refuse(c, 503, BUSY);
 	else if (r < 0)
 		refuse(c, r == -EFBIG ? 413 : 400, r == -EFBIG ? "the body is too long" : "malformed chunks");
 }
@@ -319,10 +320,12 @@ static void on_deadline(evutil_socket_t fd, short what, void *userdata)
 /* All is said; what is in a bufferevent is written when the loop has its turn. */
 void conn_flush(struct http_conn *c)
 {
+	uint64_t len = evbuffer_get_length(bufferevent_get_output(c->bev));
+
 	c->state = CONN_FLUSH;
 	c->watch = (struct http_watch) { .userdata = NULL };
 	(void)bufferevent_disable(c->bev, EV_READ);
-	(void)evtimer_del(c->timer);
+	deadline(c, WRITE_SECONDS * NS_PER_SEC + len * NS_PER_SEC / BODY_BYTES_A_SEC);
 }
 
 /* Did the client send more than one request, without waiting for the answer? */
@@ -374,7 +377,7 @@ void conn_accept(struct http_server *s, int fd, bool is_unix)
 	struct http_conn *c = NULL;
 	int one = 1;
 
-	if (s->n_conns[is_unix] >= HTTP_CONNS_MAX || s->is_stopping) {
+	if (s->is_stopping || !conn_make_room(s, is_unix)) {
 		static const char busy[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
 					   "Content-Length: 0\r\nConnection: close\r\n\r\n";
 

@@ -62,8 +62,8 @@ struct http_answer {
 	bool frees_body; /* @body is heap and is taken, in every case */
 };
 
-#define HTTP_CONNS_MAX  512                 /* of each kind of socket */
-#define HTTP_BODIES_MAX ((size_t)512 << 20) /* bytes of requests held together */
+#define HTTP_CONNS_MAX 1024              /* of each kind of socket; idle ones make room for new ones */
+#define HTTP_HELD_MAX  ((size_t)1 << 30) /* bytes of requests, and of answers that are not taken, together */
 
 int http_server_new(struct event_base *base, const struct http_app *app, struct http_server **ret,
 		    struct err *e) MUST_CHECK;

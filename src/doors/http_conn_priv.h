@@ -5,7 +5,7 @@
 
 #include "doors/http_conn.h"
 
-/* Inside http_conn.c, http_server.c and http_answer.c alone. */
+/* Inside http_conn.c, http_share.c and http_server.c alone. */
 
 struct bufferevent;
 struct event;
@@ -70,4 +70,10 @@ void conn_accept(struct http_server *s, int fd, bool is_unix);
 void conn_on_ends(evutil_socket_t fd, short what, void *userdata);
 void conn_free(struct http_conn *c);
 void conn_flush(struct http_conn *c);
+
+/* conn_has_room() - may its tenant hold @len bytes more, and have this request at all? */
+bool conn_has_room(const struct http_conn *c, size_t len);
+
+/* conn_make_room() - for one more connection, by closing an idle one if need be.  Return: whether there is */
+bool conn_make_room(struct http_server *s, bool is_unix);
 bool conn_is_hasty(const struct http_conn *c);
