@@ -9,14 +9,15 @@
 #include "cli/options.h"
 #include "cli/say.h"
 
-static const char usage[] = "Usage: cloche token add NAME [OPTIONS]\n"
-			    "       cloche token list [--json]\n"
-			    "       cloche token remove NAME\n"
-			    "\n"
-			    "Says who may ask a server over the network (cloche serve --listen).  A new token is printed once; "
-			    "what is kept\n"
-			    "is its hash.  A server sees a change at once.\n"
-			    "\n";
+static const char usage[] =
+	"Usage: cloche token add NAME [OPTIONS]\n"
+	"       cloche token list [--json]\n"
+	"       cloche token remove NAME\n"
+	"\n"
+	"Says who may ask a server over the network (cloche serve --listen).  A new token is printed once; "
+	"what is kept\n"
+	"is its hash.  A server sees a change at once.\n"
+	"\n";
 
 static const char examples[] = "\n"
 			       "Examples:\n"

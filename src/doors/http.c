@@ -101,8 +101,7 @@ static int make_local_token(struct door *d, struct err *e)
 		runtime = geteuid() == 0 ? "/run" : NULL;
 	if (!runtime)
 		return 0; /* nowhere to put it */
-	if (asprintf(&folder, "%s/cloche", runtime) < 0 ||
-	    asprintf(&path, "%s/http-token", folder) < 0)
+	if (asprintf(&folder, "%s/cloche", runtime) < 0 || asprintf(&path, "%s/http-token", folder) < 0)
 		return err_set(e, ERR_HOST, ENOMEM, "start");
 	(void)mkdir(folder, geteuid() == 0 ? 0755 : 0700);
 	(void)unlink(path);

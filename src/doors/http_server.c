@@ -33,6 +33,7 @@ static void on_connection(evutil_socket_t listening, short what, void *userdata)
 
 	(void)what;
 	for (int i = 0; i < ACCEPTS; i++) {
+		/* cppcheck-suppress nullPointer ; its library file says that accept4() takes no NULL address */
 		int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {
