@@ -412,9 +412,11 @@ class Residue:
         bad = [("process", p, cmdline(p)) for p, start in self.seen.items() if table.get(p, (0, 0))[1] == start]
         bad += [("marked process", p, cmdline(p)) for p in marked(self.mark)]
         if self.namespaces:
-            # the kernel gives numbers of namespaces again: what began after the end is somebody else's
+            # the kernel gives numbers of namespaces again: what began after the end is somebody else's, and so is what
+            # lives below a supervisor that never was ours
+            others = {p for s in table if cmdline(s) == b"cloche-supervisor\0" and s not in self.seen for p in tree(s, table)}
             bad += [("in a sandbox's namespace", p, cmdline(p)) for p, (_, start) in table.items()
-                    if (self.until is None or start <= self.until) and namespaces(p) & self.namespaces]
+                    if (self.until is None or start <= self.until) and p not in others and namespaces(p) & self.namespaces]
         bad += [("mount", m) for m in mounts() - self.mounts]
         for folder, pid in cgroup_folders().items():
             if pid in self.seen or pid in self.roots:
