@@ -47,6 +47,7 @@ struct door {
 	struct live *live;  /* runs under way; the newest first */
 	struct live *ended; /* asynchronous ones that have ended; the newest first */
 	size_t ended_bytes;
+	unsigned n_ended;
 	struct history_reader *history; /* NULL: not opened yet, or there is none */
 	struct stats_cache *stats;
 	struct mcp_http *mcp;

@@ -191,7 +191,9 @@ static bool start_item(struct item *i)
 /* {"id": ..., "request": {...}}: what is in it takes the place of the line.  Return: 0 or -1: the line is answered */
 static int unwrap(struct item *i)
 {
-	json_t *o = json_loadb(i->json, i->len, JSON_FLAGS, NULL);
+	struct job_error ignored;
+	json_t *o =
+		job_json_scan(i->json, i->len, &ignored) == 0 ? json_loadb(i->json, i->len, JSON_FLAGS, NULL) : NULL;
 	json_t *request = json_object_get(o, "request");
 	json_t *id = json_object_get(o, "id");
 	int r = 0;

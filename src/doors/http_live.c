@@ -9,6 +9,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/parse.h"
 #include "doors/door.h"
@@ -16,8 +17,11 @@
 #include "job/json.h"
 
 #define RUN_ID_LEN      32
+#define HISTORY_NS      (250 * NS_PER_MS) /* for one question to it: everybody else waits meanwhile */
 #define ENDED_MAX       1000
-#define ENDED_BYTES_MAX ((size_t)64 << 20)
+#define ENDED_BYTES_MAX ((size_t)256 << 20)
+#define ENDED_COST      (ENDED_BYTES_MAX / ENDED_MAX) /* of one, beside its bytes */
+#define TENANTS_MAX     64
 #define ENDED_AGE_US    (INT64_C(3600) * 1000000)
 
 static int64_t now_us(void)
@@ -52,27 +56,63 @@ void live_remove(struct live *l)
 	l->next = NULL;
 }
 
-/* The oldest go while they are too many, too large or too old. */
+/* What one tenant has among those that have ended. */
+struct keeps {
+	const char *tenant;
+	size_t cost;
+	struct live **oldest; /* but for the newest of all */
+};
+
+/* Return: the oldest of the tenant that takes the most room; NULL: there is but one */
+static struct live **whose_turn(struct door *d)
+{
+	struct keeps all[TENANTS_MAX];
+	struct keeps *most = NULL;
+	size_t n = 0;
+
+	for (struct live **at = &d->ended; *at; at = &(*at)->next) {
+		size_t i = 0;
+
+		while (i < n && strcmp(all[i].tenant, (*at)->caller.tenant) != 0)
+			i++;
+		if (i == TENANTS_MAX)
+			continue;
+		if (i == n)
+			all[n++] = (struct keeps) { .tenant = (*at)->caller.tenant };
+		all[i].cost += (*at)->len + ENDED_COST;
+		if (at != &d->ended)
+			all[i].oldest = at;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (all[i].oldest && (!most || all[i].cost > most->cost))
+			most = &all[i];
+	return most ? most->oldest : NULL;
+}
+
+static void forget(struct door *d, struct live **at)
+{
+	struct live *l = *at;
+
+	*at = l->next;
+	d->ended_bytes -= l->len;
+	d->n_ended--;
+	live_free(l);
+}
+
+/* Old ones go; where they are too many or too large, those of whoever has the most. */
 static void forget_ended(struct door *d)
 {
 	int64_t oldest = now_us() - ENDED_AGE_US;
 	struct live **at = &d->ended;
-	size_t bytes = 0;
-	unsigned n = 0;
 
 	while (*at) {
-		struct live *l = *at;
-
-		bytes += l->len;
-		if (++n <= ENDED_MAX && (bytes <= ENDED_BYTES_MAX || n == 1) && l->started_us >= oldest) {
-			at = &l->next;
-			continue;
-		}
-		bytes -= l->len;
-		*at = l->next;
-		live_free(l);
+		if ((*at)->started_us < oldest)
+			forget(d, at);
+		else
+			at = &(*at)->next;
 	}
-	d->ended_bytes = bytes;
+	while ((d->n_ended > ENDED_MAX || d->ended_bytes > ENDED_BYTES_MAX) && (at = whose_turn(d)))
+		forget(d, at);
 }
 
 void live_keep(struct live *l)
@@ -81,6 +121,8 @@ void live_keep(struct live *l)
 	l->started_us = now_us(); /* from now on: since when it is kept */
 	l->next = l->door->ended;
 	l->door->ended = l;
+	l->door->ended_bytes += l->len;
+	l->door->n_ended++;
 	forget_ended(l->door);
 }
 
@@ -146,17 +188,25 @@ static struct history_reader *reader(struct door *d)
 	    history_reader_open(path, &d->history, &e) < 0)
 		d->history = NULL;
 	free(path);
+	if (d->history)
+		history_reader_limit(d->history, HISTORY_NS);
 	return d->history;
 }
 
-/* What was wrong with it may be over next time. */
-static void drop_reader(struct door *d, const struct err *e)
+/* What was wrong with it may be over next time.  Return: whether that was said; else nothing was */
+static bool drop_reader(struct door *d, struct http_conn *c, const struct err *e)
 {
-	if (e->kind == ERR_INVALID || e->kind == ERR_NOT_FOUND)
-		return;
+	if (e->kind == ERR_BUSY) {
+		problem_reply(c, &(struct problem) {
+					 .status = 503, .type = "busy", .detail = e->msg, .headers = RETRY_SOON });
+		return true;
+	}
+	if (e->kind == ERR_INVALID || e->kind == ERR_NOT_FOUND || e->kind == ERR_NONE)
+		return false;
 	door_log(true, "event=history error=\"%s\"", e->msg);
 	history_reader_close(d->history);
 	d->history = NULL;
+	return false;
 }
 
 /* {"state": "running", "run_id": ..., ...} and a member more, which is JSON or NULL. */
@@ -214,8 +264,8 @@ void runs_get(struct door *d, struct http_conn *c)
 	if (!reader(d)) {
 		not_found(c);
 	} else if (history_show(d->history, id_of(c), who->tenant, &text, &e) < 0) {
-		drop_reader(d, &e);
-		not_found(c);
+		if (!drop_reader(d, c, &e))
+			not_found(c);
 	} else {
 		reply_history(c, text);
 	}
@@ -237,8 +287,8 @@ void runs_delete(struct door *d, struct http_conn *c)
 	}
 	if (!find(d->ended, id_of(c), who) &&
 	    (!reader(d) || history_show(d->history, id_of(c), who->tenant, &text, &e) < 0)) {
-		drop_reader(d, &e);
-		not_found(c);
+		if (!drop_reader(d, c, &e))
+			not_found(c);
 		return;
 	}
 	problem_reply(c, &(struct problem) { .status = 409, .type = "ended", .detail = "this run has ended already" });
@@ -334,7 +384,8 @@ void runs_list(struct door *d, struct http_conn *c)
 			bad_query(c, e.msg);
 			return;
 		}
-		drop_reader(d, &e);
+		if (drop_reader(d, c, &e))
+			return;
 	}
 	is_first_page = !filter.cursor && !filter.status && !filter.since_us && !filter.name;
 	buf_init(&b, (size_t)64 << 20);

@@ -12,7 +12,7 @@ static size_t char_len(const char *s)
 {
 	enum utf8_part part;
 
-	return utf8_next(s, strlen(s), &part);
+	return utf8_next(s, strnlen(s, 4), &part); /* no character is longer */
 }
 
 /* A character as a number that sorts as its code does. */

@@ -122,6 +122,12 @@ struct history_reader;
 int history_reader_open(const char *path, struct history_reader **ret, struct err *e) MUST_CHECK;
 void history_reader_close(struct history_reader *r);
 
+/*
+ * history_reader_limit() - for whoever serves others meanwhile: a list or a run that takes longer than @ns is given up
+ * (-ETIMEDOUT with ERR_BUSY), a lock is not waited for for longer
+ */
+void history_reader_limit(struct history_reader *r, uint64_t ns);
+
 #define HISTORY_LIMIT_DEFAULT 50
 #define HISTORY_LIMIT_MAX     1000
 

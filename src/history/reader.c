@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/parse.h"
 #include "history/history.h"
@@ -15,13 +16,16 @@
 #include "history/store.h"
 
 #define BUSY_MS        2000
+#define LOOK_STEPS     200 /* of SQLite's machine, between two looks at the clock */
 #define RUN_ID_LEN     32
 #define PREFIX_MIN     4 /* of a run's id, that stands for the only run whose id begins so */
 #define NAME_MAX_BYTES 1024
 
 struct history_reader {
-	sqlite3 *db;     /* owned */
-	char *path;      /* owned */
+	sqlite3 *db;       /* owned */
+	char *path;        /* owned */
+	uint64_t limit_ns; /* of one question; 0: none */
+	uint64_t until_ns;
 	int64_t version; /* of the data, when history_has_changed() looked last */
 };
 
@@ -32,6 +36,10 @@ struct history_reader {
 
 static int fail(struct history_reader *r, struct err *e)
 {
+	if ((sqlite3_errcode(r->db) & 0xff) == SQLITE_INTERRUPT) {
+		(void)err_set(e, ERR_BUSY, 0, "this takes too long: ask for less, by since, status or cursor");
+		return -ETIMEDOUT;
+	}
 	(void)store_blame(r->db, r->path, e);
 	return -EIO;
 }
@@ -49,6 +57,27 @@ static int none(const struct history_reader *r, struct err *e)
 {
 	(void)err_set(e, ERR_NOT_FOUND, 0, "no history yet: %s", r->path);
 	return -ENOENT;
+}
+
+/* Return: whether the question has had its time */
+static int on_steps(void *userdata)
+{
+	const struct history_reader *r = userdata;
+
+	return clock_now_ns() >= r->until_ns;
+}
+
+/* A question begins. */
+static void start_clock(struct history_reader *r)
+{
+	r->until_ns = r->limit_ns ? clock_now_ns() + r->limit_ns : UINT64_MAX;
+}
+
+void history_reader_limit(struct history_reader *r, uint64_t ns)
+{
+	r->limit_ns = ns;
+	(void)sqlite3_busy_timeout(r->db, (int)(ns / NS_PER_MS));
+	sqlite3_progress_handler(r->db, LOOK_STEPS, on_steps, r);
 }
 
 /* Return: 0 or -errno with @e set */
@@ -229,6 +258,8 @@ int history_each(struct history_reader *r, const struct history_filter *f, int64
 	int k = check_filter(f, e);
 	int step = SQLITE_DONE;
 
+	start_clock(r);
+
 	if (k == 0)
 		k = prepare(r, f, after, &q, e);
 	while (k == 0 && (step = sqlite3_step(q)) == SQLITE_ROW) {
@@ -353,6 +384,7 @@ int history_show(struct history_reader *r, const char *run_id, const char *tenan
 			      PREFIX_MIN);
 		return -EINVAL;
 	}
+	start_clock(r);
 	if (sqlite3_prepare_v2(r->db, sql, -1, &q, NULL) != SQLITE_OK)
 		return fail(r, e);
 	(void)sqlite3_bind_text(q, 1, run_id, -1, SQLITE_STATIC);

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients over HTTP that are out to harm: what they make the door hold is bounded, and others get theirs."""
+import json
+import os
 import resource
+import sqlite3
+import threading
+import time
 
 import pytest
 
@@ -110,3 +115,55 @@ def test_who_leaves_in_the_middle_leaves_nothing(door):
             s.sendall(b"{" * i)
     assert wait_for(lambda: door.descriptors() <= before)
     assert door.metric("cloche_http_request_bytes") == 0
+
+
+def test_a_long_look_at_the_history_is_given_up(door):
+    """A pattern and names that are made for each other hold nobody up"""
+    assert door.run("print(1)").status == 200
+    path = door.server.env["CLOCHE_HISTORY_PATH"]
+    assert wait_for(lambda: os.path.exists(path) and door.get("/v1/runs").json["runs"])
+    with sqlite3.connect(path, timeout=20) as db:
+        now = int(time.time() * 1e6)
+        db.executemany(
+            "INSERT INTO runs (run_id, time, tenant, script_name, environment, mode, status, message, return_code, execution_ns,"
+            " cpu_ns, queue_ns, stdout_bytes, stderr_bytes) VALUES (?, ?, ?, ?, 'default', 'cold', 'ok', '', 0, 1, 1, 1, 1, 1)",
+            ((f"{i:032x}", now - i, f"uid-{os.geteuid()}", "a" * 255) for i in range(20000)))
+    db.close()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(door.get("/v1/runs?name=*" + "a" * 120 + "b")))
+    thread.start()
+    time.sleep(0.05)
+    start = time.monotonic()
+    assert door.get("/healthz").status == 200
+    assert time.monotonic() - start < 2
+    thread.join()
+    assert found[0].status == 503 and "since" in found[0].json["detail"] and found[0].headers["retry-after"] == "1"
+    assert len(door.get("/v1/runs?limit=1000").json["runs"]) == 1000
+
+
+def test_results_that_are_kept_are_not_pushed_out_by_others(door):
+    def start(**kw):
+        """A result of 32 MiB"""
+        script = "for n in 'abc': open(n, 'wb').write(b'x' * 8388608)"
+        path = "/v1/runs/" + door.run(script, query="?async=1", artifacts=["a", "b", "c"], **kw).json["run_id"]
+        assert wait_for(lambda: door.get(path, checked=False, **kw).json["state"] == "done", 20)
+        return path
+
+    def is_kept(path, **kw):
+        """... by the door itself: the history would say whether it has the output"""
+        answer = door.get(path, checked=False, **kw)
+        return answer.status == 200 and "has_output" not in answer.json
+
+    whole = {"tcp": True, "token": door.secret}
+    modest = start(**whole)
+    many = [start() for _ in range(8)]
+    assert is_kept(modest, **whole) and is_kept(many[-1]) and not is_kept(many[0])
+
+
+def test_a_line_of_a_batch_is_no_bomb(door):
+    """Values cost more than their bytes: no more of them are read than a request may have"""
+    line = b'{"request": [' + b"0," * (6 * MIB) + b"0]}"
+    before = door.memory()
+    answer = door.call("POST", "/v1/runs/batch", line, {"Content-Type": "application/x-ndjson"})
+    assert answer.status == 200 and "flood" in answer.lines[0]["error"]["message"]
+    assert door.memory() - before < 100 * MIB, json.dumps(answer.lines)[:200]
