@@ -184,11 +184,11 @@ int fd_send(int sock, const void *data, size_t len, const int *fds, size_t n_fds
 		struct cmsghdr *c;
 
 		m.msg_control = control.space;
-		m.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
+		m.msg_controllen = (socklen_t)CMSG_SPACE(sizeof(int) * n_fds); /* size_t or not: libcs differ */
 		c = CMSG_FIRSTHDR(&m);
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
+		c->cmsg_len = (socklen_t)CMSG_LEN(sizeof(int) * n_fds);
 		memcpy(CMSG_DATA(c), fds, sizeof(int) * n_fds);
 	}
 	do {
@@ -217,6 +217,7 @@ ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t *ret_n_fds)
 		.msg_control = control.space,
 		.msg_controllen = sizeof(control.space),
 	};
+	struct cmsghdr *c;
 	size_t n_fds = 0;
 	ssize_t n;
 
@@ -226,9 +227,8 @@ ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t *ret_n_fds)
 	*ret_n_fds = 0;
 	if (n < 0)
 		return -errno;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
+	c = CMSG_FIRSTHDR(&m); /* one at most: there is room for no more, and we asked for no other kind */
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
 		n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
 	}
