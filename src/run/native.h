@@ -19,7 +19,8 @@
  *     NATIVE_TENANT   body: a name of 1 to NATIVE_TENANT_MAX bytes of [A-Za-z0-9._-].  The requests to come are this
  *                     tenant's; from root or the server's own user alone, from others, and while a request is under way, it ends the
  *                     connection.  No answer
- *     NATIVE_STATS    the server's counters; answered by NATIVE_STATS_REPLY (JSON)
+ *     NATIVE_STATS    the server's counters; answered by NATIVE_STATS_REPLY (JSON), without other tenants for who may not
+ *                     say NATIVE_TENANT
  *     shut-down of its sending half: cancel what is under way (a result still comes); its end: cancel and forget it
  *   server -> client
  *     NATIVE_ACCEPTED with NATIVE_TELL_ID: the request is valid and waits or runs; body: its run_id, 32 characters.  It is

@@ -284,7 +284,7 @@ static int take_stats(struct server *s, struct client *c)
 
 	if (c->state != CLIENT_IDLE)
 		return -EPROTO;
-	text = stats_write(s);
+	text = stats_write(s, is_trusted(s, c->uid) ? NULL : c->tenant);
 	client_send_text(s, c, &head, text);
 	return 0;
 }

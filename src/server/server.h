@@ -231,7 +231,7 @@ unsigned admit_max(const struct server *s);
 void stats_start(struct stats *st);
 void stats_run(struct stats *st, const struct result *r, uint64_t total_ns);
 void stats_refused(struct stats *st, enum err_kind kind);
-char *stats_write(struct server *s);
+char *stats_write(struct server *s, const struct tenant *only);
 
 /* work.c */
 void work_release(struct client *c);

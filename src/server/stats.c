@@ -10,12 +10,12 @@
  * bucket_bounds    upper bounds in seconds, of all buckets but the last, which has none
  * execution_time, queue_time, total_time (from arrival to result)
  *                  {buckets: [how many in each, not cumulative], sum (seconds), count}
- * tenants          [{name: "uid-1000" or as NATIVE_TENANT said, running, waiting, connections}]
- * supervisors      [{pid, tenant (null: several, or no new runs), is_ready, is_ending, running, age (seconds),
- *                  memory_bytes (resident, without its sandboxes and zygotes),
- *                  environments: as NATIVE_ENV_REPLY has them, or null}]
- * walls            [{name, state: full, weak or missing, what, detail, remedy}], as found at a supervisor's start
- * history          {state: opening, writing or broken, queued, queue_bytes, written, dropped, stripped, error};
+ * tenants          [{name: "uid-1000" or as NATIVE_TENANT said, running, waiting, connections}]; who may not speak for
+ *                  others is told of itself alone
+ * supervisors      [{pid, tenant (null: several, no new runs, or somebody else's), is_ready, is_ending, running, age
+ * (seconds), memory_bytes (resident, without its sandboxes and zygotes), environments: as NATIVE_ENV_REPLY has them, or
+ * null}] walls            [{name, state: full, weak or missing, what, detail, remedy}], as found at a supervisor's
+ * start history          {state: opening, writing or broken, queued, queue_bytes, written, dropped, stripped, error};
  *                  null: none is kept
  */
 #include <fcntl.h>
@@ -130,11 +130,13 @@ static json_t *name_of(const struct tenant *t)
 	return *t->name ? text(t->name) : json_sprintf("uid-%u", t->uid);
 }
 
-static json_t *write_tenants(const struct server *s)
+static json_t *write_tenants(const struct server *s, const struct tenant *only)
 {
 	json_t *list = json_array();
 
 	for (const struct tenant *t = s->tenants; t; t = t->next) {
+		if (only && t != only)
+			continue;
 		(void)json_array_append_new(
 			list, json_pack("{s:o, s:I, s:I, s:I}", "name", name_of(t), "running", (json_int_t)t->n_running,
 					"waiting", (json_int_t)t->n_waiting, "connections", (json_int_t)t->n_clients));
@@ -195,15 +197,17 @@ static void write_supervisor(json_t *list, const struct keeper *k, json_t *whose
 				"environments", is_ending ? json_null() : write_pools(k, until_ns)));
 }
 
-static json_t *write_supervisors(const struct server *s)
+static json_t *write_supervisors(const struct server *s, const struct tenant *only)
 {
 	bool is_shared = s->shared->settings.conf.server.share_zygotes;
 	uint64_t until_ns = clock_now_ns() + ASK_NS;
 	json_t *list = json_array();
 
 	for (const struct tenant *t = s->tenants; t; t = t->next) {
+		bool is_told = !is_shared && (!only || t == only);
+
 		if (t->current)
-			write_supervisor(list, t->current, is_shared ? json_null() : name_of(t), false, until_ns);
+			write_supervisor(list, t->current, is_told ? name_of(t) : json_null(), false, until_ns);
 	}
 	if (s->coming)
 		write_supervisor(list, s->coming, json_null(), false, until_ns);
@@ -246,7 +250,7 @@ static json_t *write_history(const struct server *s)
 			 number(h.dropped), "stripped", number(h.stripped), "error", text(h.error));
 }
 
-char *stats_write(struct server *s)
+char *stats_write(struct server *s, const struct tenant *only)
 {
 	const struct stats *st = &s->stats;
 	const struct keeper *k = keeper_of(s, s->own);
@@ -266,8 +270,8 @@ char *stats_write(struct server *s)
 	    json_object_set_new(all, "execution_time", write_histogram(&st->execution)) == 0 &&
 	    json_object_set_new(all, "queue_time", write_histogram(&st->queue)) == 0 &&
 	    json_object_set_new(all, "total_time", write_histogram(&st->total)) == 0 &&
-	    json_object_set_new(all, "tenants", write_tenants(s)) == 0 &&
-	    json_object_set_new(all, "supervisors", write_supervisors(s)) == 0 &&
+	    json_object_set_new(all, "tenants", write_tenants(s, only)) == 0 &&
+	    json_object_set_new(all, "supervisors", write_supervisors(s, only)) == 0 &&
 	    json_object_set_new(all, "walls", write_walls(k)) == 0 &&
 	    json_object_set_new(all, "history", write_history(s)) == 0)
 		ret = json_dumps(all, JSON_COMPACT);

@@ -23,6 +23,12 @@ for _ in range(int(sys.argv[2])):
 print("held", flush=True)
 sys.stdin.read()"""
 
+ASK = """import socket, struct, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.connect(sys.argv[1])
+s.send(struct.pack("=IIII", 6, 1, 0, 0))
+print(s.recv(1 << 17)[16:].decode())"""
+
 
 def padded(size):
     text = json.dumps(request("pass"))
@@ -68,19 +74,36 @@ def test_large_requests_give_way(who):
             n.close()
 
 
-def test_nobody_has_all_connections(callers):
+@pytest.fixture
+def for_all(callers):
+    """Root's server, for everybody"""
     if "root" not in callers:
         pytest.skip("needs: root, who can be several users")
     with Server(callers["root"]) as s:
         os.chmod(s.path, 0o666)
         for folder in (s.folder, *s.folder.parents):
             os.chmod(folder, folder.stat().st_mode | 0o111)
-        hold = [subprocess.Popen([sys.executable, "-c", HOLD, s.path, str(CONNECTIONS)], user=uid, group=uid, extra_groups=[],
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE) for uid in (50001, 50002, 50003)]
-        try:
-            assert [p.stdout.readline() for p in hold] == [b"held\n"] * 3
-            with Native(s.path) as n:
-                assert n.run(request("pass")).status == "ok"
-        finally:
-            for p in hold:
-                p.communicate()
+        yield s
+
+
+def test_nobody_is_told_of_other_tenants(for_all):
+    with Native(for_all.path, "token-secret-project") as n:
+        assert n.run(request("pass")).status == "ok"
+        assert "token-secret-project" in json.dumps(n.stats())
+        text = subprocess.run([sys.executable, "-c", ASK, for_all.path], user=50002, group=50002, extra_groups=[], check=True,
+                              stdout=subprocess.PIPE, timeout=20).stdout
+    stats = json.loads(text)
+    assert [t["name"] for t in stats["tenants"]] == ["uid-50002"] and b"secret-project" not in text
+    assert stats["runs"] and len(stats["supervisors"]) >= 2
+
+
+def test_nobody_has_all_connections(for_all):
+    hold = [subprocess.Popen([sys.executable, "-c", HOLD, for_all.path, str(CONNECTIONS)], user=uid, group=uid, extra_groups=[],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE) for uid in (50001, 50002, 50003)]
+    try:
+        assert [p.stdout.readline() for p in hold] == [b"held\n"] * 3
+        with Native(for_all.path) as n:
+            assert n.run(request("pass")).status == "ok"
+    finally:
+        for p in hold:
+            p.communicate()
