@@ -34,6 +34,7 @@ USER = "cloche-test"
 IS_ROOT = os.geteuid() == 0
 CLEAN_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 PR_SET_CHILD_SUBREAPER = 36
+PATIENCE = float(os.environ.get("CLOCHE_PATIENCE", "1"))  # how much longer things may take here: an emulated machine is slow
 DOORS = via.chosen("local,server")  # by which every attack goes
 door = "local"                      # by which requests go now
 homes = {}                          # of the servers, by caller
@@ -376,7 +377,7 @@ def snapshot():
 
 def assert_no_residue(before, patience=2.0):
     """No process, mount or group of a run is left.  What the kernel tears down by itself gets a moment."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + patience * PATIENCE
     while True:
         left = (left_processes(before[0]), left_groups(before[1]))
         if not any(left):

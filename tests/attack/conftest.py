@@ -67,3 +67,20 @@ def pytest_generate_tests(metafunc):
     if "inside_case" in metafunc.fixturenames:
         metafunc.parametrize("inside_case", [pytest.param((c, w), id="%s-%s" % (c.name,
             w)) for c in cases for w in c.only])
+
+
+def caller_of(item):
+    """Whose runs this test is about; None: it is about no caller's"""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    if "inside_case" in params:
+        return params["inside_case"][1]
+    return params.get("who", params.get("caller"))
+
+
+def pytest_collection_modifyitems(config, items):
+    """CLOCHE_CALLER: only this one's tests, where the other's are run elsewhere."""
+    only = os.environ.get("CLOCHE_CALLER")
+    left = [item for item in items if only and caller_of(item) not in (None, only)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if caller_of(item) in (None, only)]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from attack_support import PYTHON, Case, as_user, environment, is_alive, need_binary, trigger
+from attack_support import Case, PATIENCE, PYTHON, as_user, environment, is_alive, need_binary, trigger
 from both import test_control, test_inside  # noqa: F401
 
 NOBODY = ("ESRCH", "EPERM", "nothing")
@@ -265,5 +265,5 @@ while done < 3000:
     done += 1
 print(done)
 """
-    result = trigger({"script_content": script, "timeout": 60, "limits": {"processes": 32}}, who, timeout=90)
+    result = trigger({"script_content": script, "timeout": 60 * PATIENCE, "limits": {"processes": 32}}, who, timeout=90 * PATIENCE)
     assert (result["status"], result["stdout"]) == ("ok", "3000\n"), result
