@@ -25,8 +25,9 @@
 #define END_NS       (2 * NS_PER_SEC)  /* what a supervisor gets to end by itself, and then by SIGTERM */
 #define START_NS     (30 * NS_PER_SEC) /* who is not ready by then never will be */
 #define BACKOFF_NS   (100 * NS_PER_MS)
-#define BACKOFF_STEP 6  /* doublings, at most */
-#define KEEPERS_MAX  32 /* in use at the same time, and again so many on their way out */
+#define BACKOFF_STEP 6                /* doublings, at most */
+#define KEEPERS_MAX  32               /* in use at the same time, and again so many on their way out */
+#define PLACE_NS     (2 * NS_PER_SEC) /* who has had a place for so long gives it to who has waited so long */
 
 static struct shared *shared_load(struct server *s, struct err *e)
 {
@@ -325,8 +326,25 @@ static uint64_t idle_until(const struct server *s, const struct tenant *t)
 	return k->idle_ns + s->shared->settings.conf.server.tenant_idle_ns;
 }
 
-/* Is there a place for one more, after the one that is idle for longest has gone? */
-static bool has_place(struct server *s)
+/* None is idle, and @t has waited long enough: whoever has had a place for longest; NULL: nobody for long enough. */
+static struct tenant *whose_turn(const struct server *s, const struct tenant *t)
+{
+	uint64_t before = clock_now_ns() - PLACE_NS;
+	struct tenant *oldest = NULL;
+
+	if (t->no_place_ns > before)
+		return NULL;
+	for (struct tenant *u = s->tenants; u; u = u->next) {
+		if (u == s->own || !u->current || !u->current->is_ready || u->current->started_ns > before)
+			continue;
+		if (!oldest || u->current->started_ns < oldest->current->started_ns)
+			oldest = u;
+	}
+	return oldest;
+}
+
+/* Is there a place for @t, after the one that is idle for longest, or has had its turn, has gone? */
+static bool has_place(struct server *s, const struct tenant *t)
 {
 	struct tenant *idlest = NULL;
 	uint64_t idlest_ns = UINT64_MAX;
@@ -335,12 +353,12 @@ static bool has_place(struct server *s)
 
 	for (struct keeper *k = s->old; k; k = k->next)
 		n_old++;
-	for (struct tenant *t = s->tenants; t; t = t->next) {
-		uint64_t until = idle_until(s, t);
+	for (struct tenant *u = s->tenants; u; u = u->next) {
+		uint64_t until = idle_until(s, u);
 
-		n += t->current != NULL;
+		n += u->current != NULL;
 		if (until && until < idlest_ns) {
-			idlest = t;
+			idlest = u;
 			idlest_ns = until;
 		}
 	}
@@ -348,6 +366,8 @@ static bool has_place(struct server *s)
 		return false;
 	if (n < KEEPERS_MAX)
 		return true;
+	if (!idlest)
+		idlest = whose_turn(s, t);
 	if (idlest)
 		give_up(s, idlest);
 	return idlest != NULL;
@@ -363,8 +383,11 @@ static void start_wanted(struct server *s, struct tenant *t)
 {
 	struct err e = { .kind = ERR_NONE };
 
-	if (t != s->own && !has_place(s))
+	if (!t->no_place_ns)
+		t->no_place_ns = clock_now_ns();
+	if (t != s->own && !has_place(s, t))
 		return;
+	t->no_place_ns = 0;
 	if (start_for(s, t, &e) == 0)
 		return;
 	log_line(LOG_ERROR, "event=supervisor_failed error=\"%s\"", e.msg);
@@ -396,6 +419,8 @@ static void look_at_tenants(struct server *s)
 			give_up(s, t);
 		else if (is_wanting(s, t) && now >= t->start_at_ns && !s->is_stopping)
 			start_wanted(s, t);
+		if (!is_wanting(s, t))
+			t->no_place_ns = 0;
 	}
 }
 
@@ -416,8 +441,10 @@ uint64_t keeper_next_tick(const struct server *s)
 
 		if (t->current && !t->current->is_ready)
 			at = t->current->started_ns + START_NS + 1;
-		if (is_wanting(s, t) && t->start_at_ns > now) /* else it waits for a place: that comes by an event */
+		if (is_wanting(s, t) && t->start_at_ns > now)
 			at = t->start_at_ns;
+		else if (t->no_place_ns) /* one comes by an event, or by and by */
+			at = t->no_place_ns + PLACE_NS > now ? t->no_place_ns + PLACE_NS : now + PLACE_NS / 20;
 		if (at && at < next)
 			next = at;
 	}

@@ -70,6 +70,7 @@ struct tenant {
 	struct keeper *current; /* takes new runs; NULL: none is wanted, could be started, or the last one died */
 	uint64_t start_at_ns;   /* when to try again to start one, if it is wanted; 0: at once */
 	unsigned n_failures;    /* of supervisors, in a row */
+	uint64_t no_place_ns;   /* since when there is no place for one that is wanted; 0: there is */
 };
 
 /* Settings that are in force, or were when a run began. */

@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -107,3 +108,35 @@ def test_nobody_has_all_connections(for_all):
     finally:
         for p in hold:
             p.communicate()
+
+
+def test_a_supervisor_is_for_whoever_waits(callers):
+    """There are fewer supervisors than tenants, none of whom ever rests: the one who has none gets one all the same"""
+    env = {"CLOCHE_SERVER_MAX_RUNNING": "1", "CLOCHE_SERVER_POOL_MAX": "0", "CLOCHE_SERVER_POOL_MIN": "0"}
+    over = threading.Event()
+    done = [0] * 32
+
+    def ask_on_and_on(i):
+        with Native(s.path, f"busy-{i}") as one, Native(s.path, f"busy-{i}") as two:
+            one.start(request("pass"))
+            while not over.is_set():
+                two.start(request("pass"))
+                one.answer()
+                done[i] += 1
+                one, two = two, one
+            one.answer()
+
+    with Server(callers["user"], env=env) as s:
+        threads = [threading.Thread(target=ask_on_and_on, args=(i,)) for i in range(len(done))]
+        for t in threads:
+            t.start()
+        try:
+            assert wait_for(lambda: sum(map(bool, done)) >= 31, 20)
+            with Native(s.path, "late") as n:
+                n.s.settimeout(20)
+                assert n.run(request("print(1)")).stdout == "1\n"
+            assert wait_for(lambda: all(done), 20)
+        finally:
+            over.set()
+            for t in threads:
+                t.join()
