@@ -84,7 +84,6 @@ int figures_put(struct pack *p, const struct run_environment *env, const struct 
 int bundle_job(const struct job *j, const struct front_environment *env, struct err *e) MUST_CHECK;
 
 /* bundle_environment() - the variables of a job that sets none, as WIRE_SETUP_ENV records.  Return: 0 or -ENOMEM */
-struct pack;
 int bundle_environment(struct pack *p, const struct front_environment *env) MUST_CHECK;
 
 /* bundle_spec() - limits and network in the sandbox's form */
