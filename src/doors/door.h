@@ -38,6 +38,7 @@ struct door {
 	uid_t server_uid; /* whose server it is */
 	gid_t server_gid; /* who may open its socket */
 	struct tokens tokens;
+	bool is_told_of_tokens; /* that they can't be read */
 	unsigned char
 		local_hash[TOKEN_HASH_BYTES]; /* of the secret in the runtime folder; who has it is our own user */
 	bool has_local;

@@ -129,7 +129,9 @@ def test_a_damaged_file_changes_nothing(door, tokens):
     finally:
         with open(path, "w") as f:
             f.write(good)
+    assert door.run("print(1)", tcp=True, token=secret).status == 200
     assert wait_for(lambda: any("event=tokens" in line for line in door.lines))
+    assert len([line for line in door.lines if "event=tokens" in line]) == 1, "strangers must not fill the log"
 
 
 def test_the_local_users_token(door, user):
