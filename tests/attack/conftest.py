@@ -16,6 +16,7 @@ support.adopt_orphans()
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "root_starts_it: whoever it is about")
     config.addinivalue_line("markers", "by_itself: of the command line, not of a request: it goes by no other door")
 
 
@@ -70,8 +71,10 @@ def pytest_generate_tests(metafunc):
 
 
 def caller_of(item):
-    """Whose runs this test is about; None: it is about no caller's"""
+    """Who must start this test; None: anybody can"""
     params = item.callspec.params if hasattr(item, "callspec") else {}
+    if item.get_closest_marker("root_starts_it") or "chroot" in params.get("rules", ()):
+        return "root"
     if "inside_case" in params:
         return params["inside_case"][1]
     return params.get("who", params.get("caller"))

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from attack_support import BIN, PATIENCE, as_user, descendants, environment, need_binary, trigger
+from attack_support import BIN, PATIENCE, as_user, descendants, environment, need_binary, need_root, trigger
 
 MiB = 1 << 20
 SMALL = {"memory_bytes": 128 * MiB}
@@ -339,9 +339,11 @@ os._exit(0)
 
 
 @pytest.mark.by_itself
+@pytest.mark.root_starts_it
 def test_real_time_is_not_handed_on(who):
     """A caller with real-time priority has scripts without: theirs would take a CPU from everybody for good."""
     need_binary()
+    need_root()
     script = "import os\nprint(os.sched_getscheduler(0), os.sched_getparam(0).sched_priority)"
     caller = ["chrt", "--fifo", "10"] + as_user(who)
     outside = subprocess.run(caller + ["/usr/bin/python3", "-c", script], capture_output=True, text=True, timeout=20,

@@ -190,7 +190,7 @@ def test_http_and_history(server):
         r = json.loads(c.getresponse().read())
         c.close()
         assert (r["status"], r["stdout"], r["warnings"]) == ("ok", "ran\n", []), r
-        assert wait_for(lambda: r["run_id"] in must(CLOCHE, "history"))
+        assert wait_for(lambda: r["run_id"] in must(CLOCHE, "history", "--json"))
         assert os.stat("/var/lib/cloche/history.db").st_uid == pwd.getpwnam("cloche").pw_uid
         for pid in must("pgrep", "-u", "cloche").split():
             with open(f"/proc/{pid}/status") as f:
