@@ -9,6 +9,7 @@ was skipped stands in build/skipped.json, and make check-vm runs all of it.
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -104,6 +105,8 @@ def product(*names):
 
 
 def main():
+    for s in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT): # ignored in the background of a shell, and cloche goes by that
+        signal.signal(s, signal.SIG_DFL)
     build("build", "-Dwerror=true")
     build("build-clang", "-Dwerror=true", cc="clang")
     build("build-fail", "-Dwerror=true", "-Dfail_steps=true",
