@@ -10,17 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "run/look.h"
-#include "run/pool.h"
 #include "run/work.h"
 
 #define SCREEN_NS  (2 * NS_PER_SEC)
@@ -28,8 +25,7 @@
 #define COLLECT_NS (10 * NS_PER_SEC)
 #define STRAY_NS   (100 * NS_PER_MS)
 
-/* Enter a state; it has @ns to get on. */
-static void enter(struct work *w, enum work_state state, uint64_t ns)
+void work_enter(struct work *w, enum work_state state, uint64_t ns)
 {
 	w->state = state;
 	w->deadline_ns = ns ? clock_now_ns() + ns : 0;
@@ -50,7 +46,7 @@ static void end(struct work *w)
 {
 	if (w->has_box)
 		sandbox_kill(&w->box);
-	enter(w, WORK_ENDING, STRAY_NS);
+	work_enter(w, WORK_ENDING, STRAY_NS);
 }
 
 void work_fail(struct work *w, const struct err *e)
@@ -82,7 +78,7 @@ static void kill_main(struct work *w, enum wire_cause cause)
 	settle_artifacts(w);
 	if (!w->job.has_artifacts)
 		sandbox_kill(&w->box);
-	enter(w, WORK_KILLING, SWEEP_NS);
+	work_enter(w, WORK_KILLING, SWEEP_NS);
 }
 
 static int child_watch(struct work *w)
@@ -133,10 +129,10 @@ static void start_helper(struct work *w, enum sandbox_role role, enum work_state
 		work_fail(w, &e);
 		return;
 	}
-	enter(w, state, ns);
+	work_enter(w, state, ns);
 }
 
-static void start_main(struct work *w)
+void work_start_main(struct work *w)
 {
 	struct sandbox_task task = {
 		.role = SANDBOX_MAIN,
@@ -158,32 +154,7 @@ static void start_main(struct work *w)
 	if (r < 0)
 		work_fail(w, &e);
 	else
-		enter(w, WORK_STARTING, BUILD_NS);
-}
-
-static void on_not_forked(struct work *w)
-{
-	struct err e = { 0 };
-
-	(void)err_set(&e, ERR_HOST, 0, "no warm process can be had: %.200s", w->outcome.note);
-	work_fail(w, &e);
-}
-
-/* Ask for a parked child; where there can be none the run goes cold, in the same sandbox. */
-static void start_fork(struct work *w)
-{
-	struct err e = { 0 };
-	int r = -EPIPE;
-
-	if (pool_is_ready(w->pool))
-		r = zygote_ask(&w->s->outside, &w->pool->zygote, &w->box, w->tag, true, w->pipes, &w->child, &e);
-	if (r == 0)
-		r = watch_set(w->s, &w->watch[WATCH_STATUS], w->child.status, EPOLLIN);
-	w->state = WORK_FORKING;
-	if (r == 0)
-		enter(w, WORK_FORKING, BUILD_NS);
-	else
-		work_event(w, EVENT_NO_FORK);
+		work_enter(w, WORK_STARTING, BUILD_NS);
 }
 
 static void on_ready(struct work *w)
@@ -198,85 +169,21 @@ static void on_ready(struct work *w)
 	}
 	pump_watch(w);
 	if (w->pool)
-		start_fork(w);
+		warm_fork(w);
 	else if (w->is_probe)
 		start_helper(w, SANDBOX_PROBE, WORK_COLLECTING, COLLECT_NS);
 	else if (w->job.is_screened)
 		start_helper(w, SANDBOX_SCREEN, WORK_SCREENING, SCREEN_NS);
 	else
-		start_main(w);
+		work_start_main(w);
 }
 
-/* The job and its limits for a parked child: its time begins now. */
-static void hand_over(struct work *w)
-{
-	struct err e = { 0 };
-	int r;
-
-	r = sandbox_dress(&w->s->outside, &w->box, &w->child, &w->job.spec, &e);
-	if (r == 0)
-		r = pump_start(w);
-	if (r == 0) {
-		w->started_ns = clock_now_ns();
-		r = zygote_go(&w->child, w->bundle_fd, w->is_buffered);
-	}
-	if (r < 0) {
-		if (e.kind == ERR_NONE)
-			(void)err_set(&e, ERR_HOST, -r, "give a parked process its job");
-		work_fail(w, &e);
-		return;
-	}
-	w->outcome.is_warm = 1;
-	w->outcome.queue_ns = w->started_ns - w->job.arrived_ns;
-	enter(w, WORK_RUNNING, w->job.timeout_ns);
-	if (look_start(w) < 0) {
-		(void)err_set(&e, ERR_HOST, errno, "watch the script's limits");
-		fail(w, &e);
-		kill_main(w, w->outcome.cause);
-	}
-}
-
-static void on_parked(struct work *w)
-{
-	if (w->has_job)
-		hand_over(w);
-	else
-		enter(w, WORK_PARKED, 0);
-	for (int i = 0; i < 3; i++) /* the child has its own */
-		fd_close(&w->pipes[i]);
-}
-
-/* No warm child after all: what is waiting for it goes cold in the sandbox that is there; nobody waits: it is let go. */
-static void on_no_fork(struct work *w)
-{
-	struct err e = { 0 };
-
-	watch_clear(w->s, &w->watch[WATCH_STATUS]);
-	fd_close(&w->child.status); /* a child that was made is waiting on it, and ends; it is still to be reaped */
-	(void)snprintf(w->outcome.note, sizeof(w->outcome.note), "%s", w->pool->why);
-	w->pool = NULL;
-	if (w->has_job && w->job.mode != WIRE_WARM && w->child.pidfd < 0 &&
-	    sandbox_dress(&w->s->outside, &w->box, NULL, &w->job.spec, &e) == 0)
-		start_main(w);
-	else
-		on_not_forked(w);
-}
-
-static void on_build_late(struct work *w)
+void work_build_late(struct work *w)
 {
 	struct err e = { 0 };
 
 	(void)err_set(&e, ERR_HOST, ETIMEDOUT, "build the sandbox");
 	work_fail(w, &e);
-}
-
-/* A zygote that does not answer is as good as dead: another is started, and whoever waits for this one goes cold. */
-static void on_fork_late(struct work *w)
-{
-	if (w->child.pid == 0 && pool_is_ready(w->pool))
-		pool_lost(w->pool, "its zygote does not answer");
-	else
-		on_build_late(w);
 }
 
 static void on_broken(struct work *w)
@@ -321,7 +228,7 @@ static void on_screened(struct work *w)
 	memcpy(m.text, w->findings, w->findings_len);
 	(void)!pump_send(w, &m, sizeof(m.head) + w->findings_len); /* the channel's first message: there is room */
 	if (is_whole ? !screen_rejects(w) : w->job.n_reject == 0) {
-		start_main(w);
+		work_start_main(w);
 		return;
 	}
 	w->outcome.cause = WIRE_CAUSE_REJECTED;
@@ -334,18 +241,23 @@ static void on_screen_late(struct work *w)
 	(void)sandbox_signal(&w->child, SIGKILL);
 }
 
-static void on_executed(struct work *w)
+void work_begin(struct work *w, uint64_t now)
 {
 	struct err e = { 0 };
 
-	w->started_ns = clock_now_ns();
-	w->outcome.queue_ns = w->started_ns - w->job.arrived_ns;
-	enter(w, WORK_RUNNING, w->job.timeout_ns);
+	w->started_ns = now;
+	w->outcome.queue_ns = now - w->job.arrived_ns;
+	work_enter(w, WORK_RUNNING, w->job.timeout_ns);
 	if (look_start(w) < 0) {
 		(void)err_set(&e, ERR_HOST, errno, "watch the script's limits");
 		fail(w, &e);
 		kill_main(w, w->outcome.cause);
 	}
+}
+
+static void on_executed(struct work *w)
+{
+	work_begin(w, clock_now_ns());
 }
 
 /* Killed or ended before it could execute the interpreter: a message came, or it should have. */
@@ -368,7 +280,7 @@ static void on_ended(struct work *w)
 	if (!w->job.has_artifacts || w->outcome.cause == WIRE_CAUSE_CANCELLED || sandbox_sweep(&w->box) < 0)
 		end(w);
 	else
-		enter(w, WORK_SWEEPING, SWEEP_NS);
+		work_enter(w, WORK_SWEEPING, SWEEP_NS);
 }
 
 static void on_deadline(struct work *w)
@@ -429,7 +341,7 @@ static void on_ending_late(struct work *w)
 	if (w->child.pidfd >= 0)
 		(void)!watch_set(w->s, &w->watch[WATCH_MAIN], w->child.pidfd, EPOLLIN);
 	supervise_reap_strays(w->s);
-	enter(w, WORK_ENDING, STRAY_NS);
+	work_enter(w, WORK_ENDING, STRAY_NS);
 }
 
 static void on_nothing(struct work *w)
@@ -444,7 +356,7 @@ static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 		[EVENT_JOB] = on_nothing,
 		[EVENT_BROKEN] = on_broken,
 		[EVENT_INIT_ENDED] = on_broken,
-		[EVENT_DEADLINE] = on_build_late,
+		[EVENT_DEADLINE] = work_build_late,
 		[EVENT_CANCEL] = end_cancelled,
 	},
 	[WORK_SCREENING] = {
@@ -457,18 +369,18 @@ static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 		[EVENT_CANCEL] = end_cancelled,
 	},
 	[WORK_FORKING] = {
-		[EVENT_PARKED] = on_parked,
-		[EVENT_NO_FORK] = on_no_fork,
+		[EVENT_PARKED] = warm_parked,
+		[EVENT_NO_FORK] = warm_lost,
 		[EVENT_JOB] = on_nothing,
 		[EVENT_BROKEN] = on_broken,
 		[EVENT_INIT_ENDED] = on_broken,
-		[EVENT_CHILD_ENDED] = on_no_fork,
-		[EVENT_DEADLINE] = on_fork_late,
+		[EVENT_CHILD_ENDED] = warm_lost,
+		[EVENT_DEADLINE] = warm_late,
 		[EVENT_DRAINED] = on_nothing,
 		[EVENT_CANCEL] = end_cancelled,
 	},
 	[WORK_PARKED] = {
-		[EVENT_JOB] = hand_over,
+		[EVENT_JOB] = warm_hand_over,
 		[EVENT_BROKEN] = on_broken,
 		[EVENT_INIT_ENDED] = on_broken,
 		[EVENT_CHILD_ENDED] = on_broken,
@@ -480,7 +392,7 @@ static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 		[EVENT_INIT_ENDED] = on_broken,
 		[EVENT_EXECUTED] = on_executed,
 		[EVENT_CHILD_ENDED] = on_not_started,
-		[EVENT_DEADLINE] = on_build_late,
+		[EVENT_DEADLINE] = work_build_late,
 		[EVENT_OUTPUT] = on_nothing,
 		[EVENT_DRAINED] = on_nothing,
 		[EVENT_CANCEL] = end_cancelled,

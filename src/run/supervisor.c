@@ -37,8 +37,6 @@ struct state {
 	int32_t extension; /* of zygotes; -1: none is installed */
 	int32_t go;        /* outer's word */
 	struct probe_report reports[PROBE_WALLS];
-	uint8_t has_failed;
-	struct err err;
 };
 
 static void say_walls(const struct probe_report *reports)

@@ -106,6 +106,34 @@ struct work {
 /* work_event() - supervise.c: something happened to a run */
 void work_event(struct work *w, enum work_event ev);
 
+/*
+ * Between supervise.c and warm.c
+ *
+ * work_enter()      enter a state; it has @ns to get on, 0: any time
+ * work_start_main() the script's process by exec, in a sandbox that is ready
+ * work_begin()      the script has begun, at @now: its limits hold from here on
+ * work_build_late() the sandbox was not built in time
+ */
+void work_enter(struct work *w, enum work_state state, uint64_t ns);
+void work_start_main(struct work *w);
+void work_begin(struct work *w, uint64_t now);
+void work_build_late(struct work *w);
+
+/*
+ * warm.c
+ *
+ * warm_fork()      ask the zygote for a child in a sandbox that is ready; where there can be none the run goes cold in it
+ * warm_parked()    the child waits for its job
+ * warm_hand_over() it gets one: its limits, the bundle; the clock starts
+ * warm_lost()      no warm child after all
+ * warm_late()      the zygote does not answer
+ */
+void warm_fork(struct work *w);
+void warm_parked(struct work *w);
+void warm_hand_over(struct work *w);
+void warm_lost(struct work *w);
+void warm_late(struct work *w);
+
 /* work_blame() - the wall that could not be had because of @e, which is told to name it; -1: none alone */
 void work_blame(struct work *w, int wall, struct err *e);
 

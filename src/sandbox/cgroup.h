@@ -165,8 +165,5 @@ bool cgroup_is_oom(const struct cgroup *g);
 /* cgroup_is_empty() - no process is inside, not even one that nobody has reaped; false where that can't be told */
 bool cgroup_is_empty(const struct cgroup *g);
 
-/* cgroup_kill() - SIGKILL to everything inside at once (v2 since 5.14).  Return: 0, or -errno (-ENOSYS: v1) */
-int cgroup_kill(const struct cgroup *g);
-
 /* cgroup_close() - close the descriptors; with @remove also the folders (all processes must be reaped) */
 void cgroup_close(struct cgroup *g, const struct cgroup_host *h, unsigned slot, bool remove);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Between cgroup.c, cgroup_v1.c and cgroup_v2.c (and their test) only. */
+/* Between cgroup.c, cgroup_host.c, cgroup_v1.c and cgroup_v2.c (and their tests) only. */
 
 #include "sandbox/cgroup.h"
 
@@ -63,7 +63,7 @@ int cgroup_place(const struct cgroup_mount *m, const char *own, char *ret) MUST_
 void cgroup_cpu_quota(uint32_t cpu_milli, uint64_t *ret_quota_us, uint32_t *ret_period_us);
 
 /*
- * cgroup.c, what both implementations use
+ * cgroup.c and cgroup_host.c, what both implementations use
  *
  * cgroup_find() - the absolute path of our own group, looked at
  * @controller: of v1; NULL: v2
@@ -82,6 +82,10 @@ int cgroup_make_top(const char *parent, const char *name, uid_t uid, gid_t gid, 
 
 /* cgroup_remove() - remove the folder @name and all folders below it.  Return: 0 (also: was not there) or -errno */
 int cgroup_remove(int parent, const char *name);
+
+/* cgroup_remove_by() - the same until @deadline_ns: a process that was just reaped may still be on its way out */
+int cgroup_remove_by(int parent, const char *name, uint64_t deadline_ns);
+void cgroup_pause_ms(long ms);
 
 /* cgroup_each_folder() - call @each for every folder right below @dir */
 void cgroup_each_folder(int dir, void (*each)(int dir, const char *name, void *arg), void *arg);
