@@ -2,8 +2,8 @@
 /* cloche mcp: becomes the server of one client of the Model Context Protocol. */
 #include <stdio.h>
 
+#include "cli/become.h"
 #include "cli/cli.h"
-#include "cli/door.h"
 #include "cli/options.h"
 #include "cli/say.h"
 
@@ -24,6 +24,15 @@ static const char examples[] =
 	"  cloche mcp --local\n"
 	"  {\"mcpServers\": {\"cloche\": {\"command\": \"cloche\", \"args\": [\"mcp\"]}}}    in a client's settings\n";
 
+static int check(const struct options *o, struct refusal *no)
+{
+	if (o->n_operands)
+		return refuse(no, "argument", o->operands[0], "none");
+	if (options_have(o, OPT_SERVER) && options_have(o, OPT_LOCAL))
+		return refuse(no, "--server", options_last(o, OPT_SERVER), "not together with --local");
+	return 0;
+}
+
 static int execute(const struct options *o)
 {
 	const char *argv[4] = { "mcp" };
@@ -34,27 +43,14 @@ static int execute(const struct options *o)
 		argv[1] = "--server";
 		argv[2] = options_last(o, OPT_SERVER);
 	}
-	return door_become(argv);
+	return become_program("cloche-door", argv);
 }
 
 int cmd_mcp(int argc, char **argv)
 {
-	struct options o = { .items = NULL };
-	struct refusal no = { .status = CLI_OK };
-	int r = options_parse(argc, argv, ON_MCP, &o, &no);
-	int status = CLI_OK;
+	static const struct become b = {
+		.command = ON_MCP, .usage = usage, .examples = examples, .check = check, .execute = execute
+	};
 
-	if (r == 0 && options_have(&o, OPT_HELP)) {
-		(void)fputs(usage, stdout);
-		options_help(ON_MCP);
-		(void)fputs(examples, stdout);
-	} else {
-		if (r == 0 && o.n_operands)
-			r = refuse(&no, "argument", o.operands[0], "none");
-		if (r == 0 && options_have(&o, OPT_SERVER) && options_have(&o, OPT_LOCAL))
-			r = refuse(&no, "--server", options_last(&o, OPT_SERVER), "not together with --local");
-		status = r < 0 ? refusal_tell(&no, false) : execute(&o);
-	}
-	options_done(&o);
-	return status;
+	return become_command(&b, argc, argv);
 }

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cloche serve: becomes the server, which is a program of its own. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/become.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/say.h"
 #include "job/conf.h"
-
-#ifndef CLOCHE_LIBEXECDIR
-#error "CLOCHE_LIBEXECDIR: where cloched is installed"
-#endif
 
 static const char usage[] =
 	"Usage: cloche serve [OPTIONS]\n"
@@ -33,24 +29,6 @@ static const char examples[] =
 	"  cloche serve --listen 127.0.0.1:7411\n"
 	"  cloche serve --socket /tmp/mine.sock\n"
 	"  cloche run --server /tmp/mine.sock hello.py\n";
-
-/* Beside the running program (a build tree), else where it was installed. */
-static void find_server(char *ret, size_t size)
-{
-	ssize_t n = readlink("/proc/self/exe", ret, size - 1);
-	char *slash;
-
-	if (n > 0) {
-		ret[n] = '\0';
-		slash = strrchr(ret, '/');
-		if (slash && (size_t)(slash + 1 - ret) + sizeof("cloched") <= size) {
-			memcpy(slash + 1, "cloched", sizeof("cloched"));
-			if (access(ret, X_OK) == 0)
-				return;
-		}
-	}
-	(void)snprintf(ret, size, "%s/cloched", CLOCHE_LIBEXECDIR);
-}
 
 /* The server reads its settings itself, and the door that it starts reads the same: an option is a variable to them. */
 static int put_setting(enum option_id id, const char *key, const char *value, struct refusal *no)
@@ -93,38 +71,27 @@ static int put_settings(const struct options *o, struct refusal *no)
 	return r;
 }
 
+static int check(const struct options *o, struct refusal *no)
+{
+	if (o->n_operands)
+		return refuse(no, "argument", o->operands[0], "none");
+	if (options_have(o, OPT_SOCKET) && !*options_last(o, OPT_SOCKET))
+		return refuse(no, "--socket", "", "the path of a socket");
+	return put_settings(o, no);
+}
+
 static int execute(const struct options *o)
 {
-	const char *path = options_last(o, OPT_SOCKET);
-	char program[PATH_MAX];
+	const char *argv[] = { "serve", options_last(o, OPT_SOCKET), NULL };
 
-	find_server(program, sizeof(program));
-	(void)fflush(stdout);
-	(void)execl(program, "cloched", "serve", path, (char *)NULL);
-	say("%s: %s", program, strerror(errno));
-	return CLI_COULD_NOT;
+	return become_program("cloched", argv);
 }
 
 int cmd_serve(int argc, char **argv)
 {
-	struct options o = { .items = NULL };
-	struct refusal no = { .status = CLI_OK };
-	int r = options_parse(argc, argv, ON_SERVE, &o, &no);
-	int status = CLI_OK;
+	static const struct become b = {
+		.command = ON_SERVE, .usage = usage, .examples = examples, .check = check, .execute = execute
+	};
 
-	if (r == 0 && options_have(&o, OPT_HELP)) {
-		(void)fputs(usage, stdout);
-		options_help(ON_SERVE);
-		(void)fputs(examples, stdout);
-	} else {
-		if (r == 0 && o.n_operands)
-			r = refuse(&no, "argument", o.operands[0], "none");
-		if (r == 0 && options_have(&o, OPT_SOCKET) && !*options_last(&o, OPT_SOCKET))
-			r = refuse(&no, "--socket", "", "the path of a socket");
-		if (r == 0)
-			r = put_settings(&o, &no);
-		status = r < 0 ? refusal_tell(&no, false) : execute(&o);
-	}
-	options_done(&o);
-	return status;
+	return become_command(&b, argc, argv);
 }

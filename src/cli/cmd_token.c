@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/macro.h"
+#include "cli/become.h"
 #include "cli/cli.h"
-#include "cli/door.h"
 #include "cli/options.h"
 #include "cli/say.h"
 
@@ -64,25 +64,14 @@ static int execute(const struct options *o)
 	argv[n++] = "--";
 	for (int i = 0; i < o->n_operands; i++)
 		argv[n++] = o->operands[i];
-	return door_become(argv);
+	return become_program("cloche-door", argv);
 }
 
 int cmd_token(int argc, char **argv)
 {
-	struct options o = { .items = NULL };
-	struct refusal no = { .status = CLI_OK };
-	int r = options_parse(argc, argv, ON_TOKEN, &o, &no);
-	int status = CLI_OK;
+	static const struct become b = {
+		.command = ON_TOKEN, .usage = usage, .examples = examples, .check = check, .execute = execute
+	};
 
-	if (r == 0 && options_have(&o, OPT_HELP)) {
-		(void)fputs(usage, stdout);
-		options_help(ON_TOKEN);
-		(void)fputs(examples, stdout);
-	} else {
-		if (r == 0)
-			r = check(&o, &no);
-		status = r < 0 ? refusal_tell(&no, false) : execute(&o);
-	}
-	options_done(&o);
-	return status;
+	return become_command(&b, argc, argv);
 }

@@ -91,15 +91,15 @@ static int use_server(struct engine *g, const char *path, struct settings *s, st
 /* Is there a server, most probably?  Whoever asks it finds out; this is for who can do something else meanwhile. */
 static bool seems_served(const struct options *o)
 {
-	const char *dir = getenv("XDG_RUNTIME_DIR");
 	char path[sizeof(((struct engine *)NULL)->socket)];
 
 	if (options_have(o, OPT_LOCAL))
 		return false;
-	if (options_have(o, OPT_SERVER) || access(NATIVE_SYSTEM_SOCKET, F_OK) == 0)
-		return true;
-	return dir && snprintf(path, sizeof(path), "%s/" NATIVE_USER_SOCKET, dir) < (int)sizeof(path) &&
-	       access(path, F_OK) == 0;
+	for (unsigned n = 0; n < REMOTE_PLACES; n++) {
+		if (remote_place(n, getenv("XDG_RUNTIME_DIR"), path, sizeof(path)) && access(path, F_OK) == 0)
+			return true;
+	}
+	return options_have(o, OPT_SERVER);
 }
 
 void engine_begin(const struct options *o)
@@ -110,10 +110,8 @@ void engine_begin(const struct options *o)
 
 int engine_find(struct engine *g, const struct options *o, struct settings *s, struct refusal *no)
 {
-	const char *dir = getenv("XDG_RUNTIME_DIR");
 	const char *server = options_last(o, OPT_SERVER);
 	char path[sizeof(g->socket)];
-	int n;
 	int r = 0;
 
 	*g = (struct engine) { .settings = s, .server = server };
@@ -125,13 +123,10 @@ int engine_find(struct engine *g, const struct options *o, struct settings *s, s
 		r = use_server(g, server, s, no);
 		return r < 0 ? r : refuse_local_options(g, o, no);
 	}
-	if (dir && *dir == '/') {
-		n = snprintf(path, sizeof(path), "%s/" NATIVE_USER_SOCKET, dir);
-		if (n > 0 && (size_t)n < sizeof(path))
+	for (unsigned n = 0; n < REMOTE_PLACES && r == 0; n++) {
+		if (remote_place(n, getenv("XDG_RUNTIME_DIR"), path, sizeof(path)))
 			r = try_server(g, o, path, no);
 	}
-	if (r == 0)
-		r = try_server(g, o, NATIVE_SYSTEM_SOCKET, no);
 	return r < 0 ? r : 0;
 }
 

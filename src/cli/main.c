@@ -13,9 +13,10 @@
  *	cmd_env.c      env      which Pythons scripts may use
  *	cmd_bench.c    bench    what a run costs here (bench.c measures)
  *	cmd_serve.c    serve    becomes the server, a program of its own
- *	cmd_mcp.c      mcp      becomes cloche-door (door.c), a program of its own
+ *	cmd_mcp.c      mcp      becomes cloche-door, a program of its own
  *	cmd_history.c  history  what ran at a server
  *	cmd_token.c    token    who may ask a server over the network
+ *	become.c       a command that becomes a program of its own
  *	options.c      the one table of options: getopt, --help
  *	setup.c        the configuration (run/settings.h) with the options laid over it
  *	build.c        options and operands of `run` to a valid struct job

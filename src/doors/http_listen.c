@@ -19,27 +19,10 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
+#include "base/place.h"
 #include "doors/door.h"
 
 #define BACKLOG 512
-
-/* A socket file that nobody listens at any more makes room; anything else stays. */
-static int clear_path(const char *path, const struct sockaddr_un *at, struct err *e)
-{
-	auto_fd int fd = -1;
-	struct stat st;
-
-	if (lstat(path, &st) < 0)
-		return errno == ENOENT ? 0 : err_set(e, ERR_INVALID, errno, "%s", path);
-	if (!S_ISSOCK(st.st_mode))
-		return err_set(e, ERR_INVALID, 0, "%s: is there, and no socket", path);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return err_set(e, ERR_HOST, errno, "make a socket");
-	if (connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0 || errno != ECONNREFUSED)
-		return err_set(e, ERR_HOST, 0, "%s: somebody answers there", path);
-	return unlink(path) < 0 ? err_set(e, ERR_HOST, errno, "%s", path) : 0;
-}
 
 /* Root's goes to its group, a user's is his alone. */
 static int settle_mode(const char *path, const char *group, struct err *e)
@@ -65,7 +48,7 @@ int listen_unix(const char *path, const char *group, int *ret_fd, struct err *e)
 	if (strlen(path) >= sizeof(at.sun_path))
 		return err_set(e, ERR_INVALID, ENAMETOOLONG, "--http-socket %.200s", path);
 	memcpy(at.sun_path, path, strlen(path) + 1);
-	r = clear_path(path, &at, e);
+	r = place_clear(&at, SOCK_STREAM, e);
 	if (r < 0)
 		return r;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -48,9 +48,7 @@ static bool is_usable(const struct program *p, const char *path)
 
 static int find_server(struct program *p, struct err *e)
 {
-	const char *dir = getenv("XDG_RUNTIME_DIR");
 	auto_fd int fd = -1;
-	int n = 0;
 	int r;
 
 	if (p->server) {
@@ -63,13 +61,11 @@ static int find_server(struct program *p, struct err *e)
 	}
 	if (p->is_local)
 		return 0;
-	if (dir && *dir == '/')
-		n = snprintf(p->path, sizeof(p->path), "%s/" NATIVE_USER_SOCKET, dir);
-	if (n <= 0 || (size_t)n >= sizeof(p->path) || !is_usable(p, p->path)) {
-		(void)snprintf(p->path, sizeof(p->path), "%s", NATIVE_SYSTEM_SOCKET);
-		if (!is_usable(p, p->path))
-			p->path[0] = '\0';
+	for (unsigned n = 0; n < REMOTE_PLACES; n++) {
+		if (remote_place(n, getenv("XDG_RUNTIME_DIR"), p->path, sizeof(p->path)) && is_usable(p, p->path))
+			return 0;
 	}
+	p->path[0] = '\0';
 	return 0;
 }
 

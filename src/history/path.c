@@ -10,24 +10,14 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/place.h"
 #include "history/history.h"
 #include "history/store.h"
 
-static const char *variable(char *const *variables, const char *name)
-{
-	size_t len = strlen(name);
-
-	for (; variables && *variables; variables++) {
-		if (strncmp(*variables, name, len) == 0 && (*variables)[len] == '=')
-			return *variables + len + 1;
-	}
-	return NULL;
-}
-
 int history_path(const char *configured, uid_t uid, char *const *variables, char **ret, struct err *e)
 {
-	const char *state = variable(variables, "XDG_STATE_HOME");
-	const char *home = variable(variables, "HOME");
+	const char *state = place_variable(variables, "XDG_STATE_HOME");
+	const char *home = place_variable(variables, "HOME");
 	char *path;
 	int n;
 

@@ -171,6 +171,16 @@ int remote_connect_now(const char *path, int *ret_fd, struct err *e)
 	return dial(path, SOCK_NONBLOCK, ret_fd, e);
 }
 
+bool remote_place(unsigned n, const char *runtime, char *ret, size_t size)
+{
+	int len;
+
+	if (n == 0 && (!runtime || *runtime != '/'))
+		return false;
+	len = n == 0 ? snprintf(ret, size, "%s/" NATIVE_USER_SOCKET, runtime) : snprintf(ret, size, "%s", NATIVE_SYSTEM_SOCKET);
+	return (size_t)len < size;
+}
+
 int remote_connect(const char *path, uint64_t digest, int *ret_fd, struct err *e)
 {
 	auto_fd int fd = -1;

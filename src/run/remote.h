@@ -20,6 +20,15 @@ enum remote_peer {
 };
 
 /*
+ * remote_place() - where a server is looked for that nobody named: the nearest place is 0
+ * @runtime: the user's runtime folder; NULL: none
+ *
+ * Return: whether there is such a place here.
+ */
+#define REMOTE_PLACES 2
+bool remote_place(unsigned n, const char *runtime, char *ret, size_t size);
+
+/*
  * remote_connect() - connect to @path; its peer must be ourselves or root
  * @digest: of our settings; 0: any will do
  * @ret_fd: the connection, for REMOTE_SAME alone; the caller closes it

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/place.h"
 
 #define SYSTEM_FILE "/etc/cloche/cloche.ini"
 #define FILE_MAX    ((size_t)1 << 20)
@@ -46,23 +47,12 @@ static int load_file(struct conf *c, int fd, const char *path, bool is_trusted, 
 	return r < 0 ? file_error(path, -r, e) : conf_parse(c, text, len, path, is_trusted, e);
 }
 
-static const char *variable(char *const *variables, const char *name)
-{
-	size_t len = strlen(name);
-
-	for (; variables && *variables; variables++) {
-		if (strncmp(*variables, name, len) == 0 && (*variables)[len] == '=')
-			return *variables + len + 1;
-	}
-	return NULL;
-}
-
 /* Where it is, empty: nowhere.  Return: whether it has to be there */
 static bool user_path(char *const *variables, char *ret, size_t size)
 {
-	const char *given = variable(variables, "CLOCHE_CONFIG");
-	const char *base = variable(variables, "XDG_CONFIG_HOME");
-	const char *home = variable(variables, "HOME");
+	const char *given = place_variable(variables, "CLOCHE_CONFIG");
+	const char *base = place_variable(variables, "XDG_CONFIG_HOME");
+	const char *home = place_variable(variables, "HOME");
 	int n = -1;
 
 	if (given)

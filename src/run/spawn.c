@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/pack.h"
+#include "base/place.h"
 #include "run/front.h"
 
 #ifndef CLOCHE_LIBEXECDIR
@@ -25,17 +26,8 @@
 /* Beside the running program (a build tree), else where it was installed. */
 static int find_program(char *ret, size_t size, struct err *e)
 {
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	char *slash;
-
-	if (n > 0) {
-		self[n] = '\0';
-		slash = strrchr(self, '/');
-		*slash = '\0';
-		if ((size_t)snprintf(ret, size, "%s/cloche-supervisor", self) < size && access(ret, X_OK) == 0)
-			return 0;
-	}
+	if (place_beside("cloche-supervisor", ret, size) == 0)
+		return 0;
 	(void)snprintf(ret, size, "%s/cloche-supervisor", CLOCHE_LIBEXECDIR);
 	if (access(ret, X_OK) == 0)
 		return 0;

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/place.h"
 #include "run/pool.h"
 #include "run/setup.h"
 #include "run/supervise.h"
@@ -219,39 +220,29 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 	return r < 0 ? r : code;
 }
 
-/* The module that zygotes load, beside our own program. */
-static int open_extension(int self)
+/* The module that zygotes load, beside our own program.  Return: a descriptor that survives the exec; -1: none */
+static int open_extension(void)
 {
 	char path[4096];
-	ssize_t n = readlinkat(self, "", path, sizeof(path) - 1);
-	char *slash;
+	auto_fd int fd = -1;
 
-	if (n < 0)
-		n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-	if (n < 0)
-		return -1;
-	path[n] = '\0';
-	slash = strrchr(path, '/');
-	if (!slash || (size_t)(slash - path) + sizeof("/_cloche.abi3.so") > sizeof(path))
-		return -1;
-	memcpy(slash, "/_cloche.abi3.so", sizeof("/_cloche.abi3.so"));
-	return open(path, O_RDONLY | O_CLOEXEC);
+	if (place_beside("_cloche.abi3.so", path, sizeof(path)) == 0)
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -1 : fcntl(fd, F_DUPFD, 50);
 }
 
 static int outer(void)
 {
-	static struct state st = { .home = { .cgroup = CGROUP_HOST_EMPTY }, .extension = -1 };
+	static struct state st = { .home = { .cgroup = CGROUP_HOST_EMPTY } };
 	static struct setup s;
 	struct err e = { 0 };
 	int self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
-	auto_fd int extension = open_extension(self);
 	int r = 0;
 
 	if (self < 0)
 		r = err_set(&e, ERR_HOST, errno, "open /proc/self/exe");
 	home_ids(&st.home.ids);
-	if (extension >= 0)
-		st.extension = fcntl(extension, F_DUPFD, 50); /* it survives the exec */
+	st.extension = open_extension();
 	if (r == 0 && cgroup_host_is_v2())                    /* or it would have to be moved, which is slow */
 		r = cgroup_host_open(st.home.ids.uid, st.home.ids.gid, false, &st.home.cgroup, &e);
 	if (r == 0)

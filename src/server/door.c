@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/place.h"
 #include "server/log.h"
 #include "server/server.h"
 
@@ -47,21 +48,6 @@ static char **environment(void)
 	return ret;
 }
 
-static int find_program(char *ret, size_t size, struct err *e)
-{
-	ssize_t n = readlink("/proc/self/exe", ret, size - 1);
-	char *slash;
-
-	if (n < 0)
-		return err_set(e, ERR_HOST, errno, "cloche-door");
-	ret[n] = '\0';
-	slash = strrchr(ret, '/');
-	if (!slash || (size_t)(slash - ret) + sizeof("/cloche-door") > size)
-		return err_set(e, ERR_HOST, ENAMETOOLONG, "cloche-door");
-	memcpy(slash, "/cloche-door", sizeof("/cloche-door"));
-	return access(ret, X_OK) == 0 ? 0 : err_set(e, ERR_HOST, errno, "%.400s", ret);
-}
-
 int door_spawn(const char *server, pid_t *ret, struct err *e)
 {
 	auto_free char *server_copy = strdup(server);
@@ -71,10 +57,10 @@ int door_spawn(const char *server, pid_t *ret, struct err *e)
 	posix_spawnattr_t attr;
 	char program[PATH_MAX];
 	sigset_t none;
-	int r = find_program(program, sizeof(program), e);
+	int r = place_beside("cloche-door", program, sizeof(program));
 
 	if (r < 0)
-		return r;
+		return err_set(e, ERR_HOST, -r, "find cloche-door beside cloched");
 	if (!env || !server_copy || posix_spawn_file_actions_init(&actions) != 0)
 		return err_set(e, ERR_HOST, ENOMEM, "start the door");
 	(void)sigemptyset(&none);

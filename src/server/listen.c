@@ -16,7 +16,9 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
+#include "base/place.h"
 #include "run/native.h"
+#include "run/remote.h"
 
 #define MANAGER_FD 3 /* the first that a service manager passes */
 #define BACKLOG    256
@@ -50,20 +52,13 @@ static int take_manager_socket(struct listener *l, struct err *e)
 
 static int usual_path(char *ret, size_t size, struct err *e)
 {
-	const char *dir = getenv("XDG_RUNTIME_DIR");
-	int n;
+	bool is_root = geteuid() == 0;
 
-	if (geteuid() == 0) {
-		if (mkdir(NATIVE_SYSTEM_DIR, 0750) < 0 && errno != EEXIST)
-			return err_set(e, ERR_HOST, errno, "make " NATIVE_SYSTEM_DIR);
-		n = snprintf(ret, size, "%s", NATIVE_SYSTEM_SOCKET);
-	} else {
-		if (!dir || *dir != '/')
-			return err_set(e, ERR_INVALID, 0,
-				       "XDG_RUNTIME_DIR is not set: name a socket with --socket PATH");
-		n = snprintf(ret, size, "%s/%s", dir, NATIVE_USER_SOCKET);
-	}
-	return (size_t)n < size ? 0 : err_set(e, ERR_INVALID, ENAMETOOLONG, "%.200s", dir);
+	if (is_root && mkdir(NATIVE_SYSTEM_DIR, 0750) < 0 && errno != EEXIST)
+		return err_set(e, ERR_HOST, errno, "make " NATIVE_SYSTEM_DIR);
+	if (remote_place(is_root ? 1 : 0, getenv("XDG_RUNTIME_DIR"), ret, size))
+		return 0;
+	return err_set(e, ERR_INVALID, 0, "XDG_RUNTIME_DIR is not set, or too long: name a socket with --socket PATH");
 }
 
 /*
@@ -103,24 +98,6 @@ static int take_lock(struct listener *l, struct err *e)
 	return 0;
 }
 
-/* A socket that nobody listens to is a dead server's. */
-static int clear_path(const char *path, const struct sockaddr_un *at, struct err *e)
-{
-	auto_fd int fd = -1;
-	struct stat st;
-
-	if (lstat(path, &st) < 0)
-		return errno == ENOENT ? 0 : err_set(e, ERR_INVALID, errno, "%s", path);
-	if (!S_ISSOCK(st.st_mode))
-		return err_set(e, ERR_INVALID, 0, "%s: is there, and no socket", path);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return err_set(e, ERR_HOST, errno, "make a socket");
-	if (connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0 || errno != ECONNREFUSED)
-		return err_set(e, ERR_HOST, 0, "%s: somebody answers there", path);
-	return unlink(path) < 0 ? err_set(e, ERR_HOST, errno, "%s", path) : 0;
-}
-
 /* The folder made by us and the socket go to the group; everybody else is kept out by the modes. */
 static int give_to_group(const char *path, gid_t gid, struct err *e)
 {
@@ -140,7 +117,7 @@ static int bind_path(struct listener *l, gid_t group, struct err *e)
 	int r;
 
 	memcpy(at.sun_path, l->path, strlen(l->path) + 1);
-	r = clear_path(l->path, &at, e);
+	r = place_clear(&at, SOCK_SEQPACKET, e);
 	if (r < 0)
 		return r;
 	l->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
