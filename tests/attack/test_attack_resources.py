@@ -250,7 +250,6 @@ def test_input_is_never_read(who, stdin):
     assert (result["status"], result["stdout"]) == ("ok", "done\n"), result
 
 
-@pytest.mark.by_itself
 def runs_script(pid):
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
@@ -259,6 +258,7 @@ def runs_script(pid):
         return False
 
 
+@pytest.mark.by_itself
 def test_neighbour_of_a_bomb(who):
     """Beside a CPU bomb with many processes, an honest run still ends soon."""
     need_binary()
