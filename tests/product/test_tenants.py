@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness import strict_json, wait_for
+from harness import REPO, strict_json, wait_for
 from serving import ACCEPTED, BUSY, OUTPUT, STREAM_INPUT, STREAM_OUTPUT, TELL_ID, TENANT, Native, Server, request
 
 FOREVER = "import os, time\nos.write(1, b'begun\\n')\ntime.sleep(300)\n"
@@ -153,7 +153,7 @@ def test_what_is_counted(who):
     with narrow(who, "1") as s, Native(s.path) as n, Native(s.path, "a") as b:
         old = n.stats()
         assert (old["pid"], old["runs"], old["refused"]) == (s.p.pid, [], {"busy": 0, "invalid": 0})
-        assert old["version"] == strict_json(who.cloche("doctor", "--json").stdout).get("version", old["version"])
+        assert old["version"] == re.search(r"version: '([^']+)'", (REPO / "meson.build").read_text())[1]
         assert abs(old["start_time"] - time.time()) < 60 and 0 <= old["uptime"] < 60
         for mode in ("cold", "cold", "auto"):
             n.run(request("import time\ntime.sleep(0.03)", mode=mode))
