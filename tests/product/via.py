@@ -118,19 +118,11 @@ class Caller(harness.Who):
         return "warm"
 
     def trigger_raw(self, request, *options, **kw):
-        if options or kw.get("env") or "preexec_fn" in kw:
+        own = kw.get("preexec_fn") not in (None, harness.forbid_processes)  # the latter: behind a door the server starts them
+        if options or kw.get("env") or own:
             return super().trigger_raw(request, *options, **kw)
         body = request if isinstance(request, bytes) else json.dumps(request).encode()
         return way(self, self.via).ask(body, kw.get("timeout", 60))
-
-    def refused(self, request, *options):
-        if options:
-            return super().refused(request, *options)
-        p = self.trigger_raw(request, timeout=30)
-        assert p.returncode == 2, (p.returncode, p.stdout[:1000], p.stderr[-1000:])
-        obj = harness.strict_json(p.stdout)
-        assert set(obj) == {"error"}, obj
-        return obj["error"]
 
 
 def caller(who):
