@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of the Model Context Protocol that is made of nothing: lines out, lines in, each held against the rules."""
 import json
-import os
 import queue
 import threading
 import time
@@ -49,7 +48,7 @@ def check_call(result, tool, modern=False):
 class Stdio:
     """cloche mcp of @who; what comes is read all the time unless it is told not to."""
 
-    def __init__(self, who, *options, env=None, reads=True, hello=True, argv=None, **kw):
+    def __init__(self, who, *options, env=None, reads=True, hello=True, **kw):
         self.p = who.popen("mcp", *options, env=env, stdin=-1, **kw)
         self.lines, self.heard, self.n = queue.Queue(), [], 0
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -133,7 +132,3 @@ class Stdio:
 
     def run(self, script, **arguments):
         return Result(self.call(script, **arguments)["structuredContent"])
-
-
-def descriptors(pid):
-    return len(os.listdir(f"/proc/{pid}/fd"))

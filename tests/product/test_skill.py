@@ -6,7 +6,6 @@ The rules are those of nanobot's loaders, of the Agent Skills validators and of 
 our own words.
 """
 import json
-import pathlib
 import re
 import stat
 import subprocess
