@@ -25,6 +25,11 @@ static const char examples[] =
 	"  cloche config check\n"
 	"  cloche config check /etc/cloche/cloche.ini\n";
 
+static const char *yes(bool b)
+{
+	return b ? "yes" : "no";
+}
+
 static void print_list(const char *key, const struct conf_strings *s, const char *between)
 {
 	if (!s->n)
@@ -61,7 +66,7 @@ static void print_environment(const struct conf_environment *env)
 	}
 	print_list("preload", &env->preload, " ");
 	(void)printf("mode = %s\nfigures = %s\n", job_mode_name((enum job_mode)env->mode),
-		     env->keeps_figures ? "yes" : "no");
+		     yes(env->keeps_figures));
 	print_limits(&env->limits, "");
 }
 
@@ -74,20 +79,17 @@ static void print_server(const struct conf_server *v)
 		(void)printf("max_running = %u\n", v->max_running);
 	(void)printf("pool_min = %u\npool_max = %u\nzygote_max_runs = %u\n", v->pool_min, v->pool_max, v->zygote_max_runs);
 	(void)printf("queue_max = %u\ngrace = %s\n", v->queue_max, scaled_text(v->grace_ns, NS_PER_SEC, number, sizeof(number)));
-	(void)printf("share_zygotes = %s\ntenant_idle = %s\n", v->share_zygotes ? "yes" : "no",
+	(void)printf("share_zygotes = %s\ntenant_idle = %s\n", yes(v->share_zygotes),
 		     scaled_text(v->tenant_idle_ns, NS_PER_SEC, number, sizeof(number)));
 	(void)printf("log = %s\n", v->logs_json ? "json" : "text");
 	if (v->group)
 		(void)printf("group = %s\n", v->group);
 }
 
-static const char *yes(bool b)
-{
-	return b ? "yes" : "no";
-}
-
 static void print_http(const struct conf_http *h)
 {
+	char patience[48];
+
 	if (!h->socket && !h->listen)
 		return;
 	(void)printf("\n[http]\n");
@@ -95,8 +97,8 @@ static void print_http(const struct conf_http *h)
 		(void)printf("socket = %s\n", h->socket);
 	if (h->listen)
 		(void)printf("listen = %s\n", h->listen);
-	(void)printf("behind_tls_proxy = %s\npatience = %g\n", yes(h->is_behind_tls_proxy),
-		     (double)h->patience_ns / (double)NS_PER_SEC);
+	(void)printf("behind_tls_proxy = %s\npatience = %s\n", yes(h->is_behind_tls_proxy),
+		     scaled_text(h->patience_ns, NS_PER_SEC, patience, sizeof(patience)));
 	print_list("allowed_hosts", &h->allowed_hosts, ", ");
 	print_list("allowed_origins", &h->allowed_origins, ", ");
 }

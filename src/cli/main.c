@@ -84,6 +84,7 @@ static void print_usage(FILE *to)
 static int dispatch(int argc, char **argv)
 {
 	struct refusal no;
+	char known[160] = "";
 
 	if (argc < 2) {
 		print_usage(stderr);
@@ -101,8 +102,11 @@ static int dispatch(int argc, char **argv)
 		if (strcmp(argv[1], commands[i].name) == 0)
 			return commands[i].run(argc - 1, argv + 1);
 	}
-	(void)refuse(&no, argv[1][0] == '-' ? "option" : "command", argv[1],
-		     "run, trigger, batch, doctor, config, serve, history, token, env, bench, --help, --version");
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+		(void)strncat(known, commands[i].name, sizeof(known) - strlen(known) - 1);
+		(void)strncat(known, ", ", sizeof(known) - strlen(known) - 1);
+	}
+	(void)refuse(&no, argv[1][0] == '-' ? "option" : "command", argv[1], "%s--help, --version", known);
 	return refusal_tell(&no, false);
 }
 

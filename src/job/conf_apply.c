@@ -19,8 +19,7 @@
 
 static const char *const sections[] = { "limits", "environment NAME", "screen", "protect", "server", "http", "history" };
 
-/* not_allowed() - "section.key: \"value\" is not allowed: ..."; Return: -EINVAL */
-static int PRINTF_LIKE(3, 4) not_allowed(const struct conf_setting *s, struct conf_fault *f, const char *allowed, ...)
+int conf_refuse(const struct conf_setting *s, struct conf_fault *f, const char *allowed, ...)
 {
 	char words[160];
 	char key[60];
@@ -36,13 +35,7 @@ static int PRINTF_LIKE(3, 4) not_allowed(const struct conf_setting *s, struct co
 	return -EINVAL;
 }
 
-int conf_refuse(const struct conf_setting *s, struct conf_fault *f, const char *allowed)
-{
-	return not_allowed(s, f, "%s", allowed);
-}
-
-/* unknown() - @s->key is no key of its section */
-static int unknown(const struct conf_setting *s, struct conf_fault *f, const char *const *known, size_t n)
+int conf_refuse_unknown(const struct conf_setting *s, struct conf_fault *f, const char *const *known, size_t n)
 {
 	char shown[60];
 	struct job_error e;
@@ -53,9 +46,20 @@ static int unknown(const struct conf_setting *s, struct conf_fault *f, const cha
 	return -EINVAL;
 }
 
-int conf_refuse_unknown(const struct conf_setting *s, struct conf_fault *f, const char *const *known, size_t n)
+int conf_put_bool(bool *ret, const struct conf_setting *s, struct conf_fault *f)
 {
-	return unknown(s, f, known, n);
+	return parse_bool(s->value, ret) < 0 ? conf_refuse(s, f, "yes or no") : 0;
+}
+
+int conf_put_text(char **ret, const struct conf_setting *s)
+{
+	char *text = strdup(s->value);
+
+	if (!text)
+		return -ENOMEM;
+	free(*ret);
+	*ret = text;
+	return 0;
 }
 
 bool conf_section_ok(const char *section, struct conf_fault *f)
@@ -120,7 +124,7 @@ static int put_limit(struct job_limits *l, const struct limit_def *d, bool can_b
 
 	if (r < 0) {
 		limit_words(d, d->ceiling, words, sizeof(words));
-		return not_allowed(s, f, "%s%s", words, can_be_none ? ", or \"none\"" : "");
+		return conf_refuse(s, f, "%s%s", words, can_be_none ? ", or \"none\"" : "");
 	}
 	limit_put(l, d, value);
 	return 0;
@@ -129,7 +133,7 @@ static int put_limit(struct job_limits *l, const struct limit_def *d, bool can_b
 static int put_time(uint64_t *ns, const struct conf_setting *s, struct conf_fault *f)
 {
 	if (parse_duration_ns(s->value, 1, TIMEOUT_CEILING_NS, ns) < 0)
-		return not_allowed(s, f,
+		return conf_refuse(s, f,
 				   "a time like 10, 1.5, 250ms, 2m or 1h, more than 0, at most %" PRIu64 " seconds",
 				   TIMEOUT_CEILING_NS / NS_PER_SEC);
 	return 0;
@@ -150,7 +154,7 @@ static int unknown_limit(const struct conf_setting *s, struct conf_fault *f)
 		(void)snprintf(maxima[i], sizeof(maxima[i]), "max_%s", limit_defs[i].name);
 		known[n++] = maxima[i];
 	}
-	return unknown(s, f, known, n);
+	return conf_refuse_unknown(s, f, known, n);
 }
 
 static int apply_limits(struct conf *c, const struct conf_setting *s, struct conf_fault *f)
@@ -163,12 +167,12 @@ static int apply_limits(struct conf *c, const struct conf_setting *s, struct con
 	if (!d && !is_time && !is_script)
 		return unknown_limit(s, f);
 	if (is_max && !s->is_trusted)
-		return not_allowed(s, f, "maxima are set by the administrator's configuration alone");
+		return conf_refuse(s, f, "maxima are set by the administrator's configuration alone");
 	if (is_time)
 		return put_time(is_max ? &c->rules.max_timeout_ns : &c->rules.timeout_ns, s, f);
 	if (is_script) {
 		if (parse_size(s->value, 1, SCRIPT_BYTES_CEILING, &c->rules.max_script_bytes) < 0)
-			return not_allowed(s, f, "at least 1, at most %" PRIu64 " bytes", SCRIPT_BYTES_CEILING);
+			return conf_refuse(s, f, "at least 1, at most %" PRIu64 " bytes", SCRIPT_BYTES_CEILING);
 		return 0;
 	}
 	return put_limit(is_max ? &c->rules.max : &c->rules.defaults, d, is_max || d->initial == 0, s, f);
@@ -213,7 +217,7 @@ static int put_list(struct conf_strings *l, const char *separators, bool (*is_ok
 		size_t n = strcspn(p, separators);
 
 		if (!is_ok(p, n))
-			return not_allowed(s, f, "%s", words);
+			return conf_refuse(s, f, "%s", words);
 		if (conf_strings_add(l, p, n) < 0)
 			return -ENOMEM;
 		p += n;
@@ -229,7 +233,7 @@ static int put_variable(struct conf_strings *l, const struct conf_setting *s, st
 	char *text;
 
 	if (!job_env_name_ok(name))
-		return not_allowed(s, f,
+		return conf_refuse(s, f,
 				   "env.NAME with a name of letters, digits and \"_\", not beginning with a digit");
 	if (asprintf(&text, "%s=%s", name, s->value) < 0)
 		return -ENOMEM;
@@ -250,16 +254,9 @@ static int put_variable(struct conf_strings *l, const struct conf_setting *s, st
 
 static int put_python(struct conf_environment *v, const struct conf_setting *s, struct conf_fault *f)
 {
-	char *python;
-
 	if (s->value[0] != '/')
-		return not_allowed(s, f, "the absolute path of an interpreter");
-	python = strdup(s->value);
-	if (!python)
-		return -ENOMEM;
-	free(v->python);
-	v->python = python;
-	return 0;
+		return conf_refuse(s, f, "the absolute path of an interpreter");
+	return conf_put_text(&v->python, s);
 }
 
 static int unknown_in_environment(const struct conf_setting *s, struct conf_fault *f)
@@ -272,7 +269,7 @@ static int unknown_in_environment(const struct conf_setting *s, struct conf_faul
 		known[n++] = own[i];
 	for (size_t i = 0; i < LIMIT_DEFS; i++)
 		known[n++] = limit_defs[i].name;
-	return unknown(s, f, known, n);
+	return conf_refuse_unknown(s, f, known, n);
 }
 
 static int apply_environment(struct conf *c, const struct conf_setting *s, struct conf_fault *f)
@@ -294,12 +291,12 @@ static int apply_environment(struct conf *c, const struct conf_setting *s, struc
 		int mode = job_mode_find(s->value);
 
 		if (mode < 0)
-			return not_allowed(s, f, "auto, warm or cold");
+			return conf_refuse(s, f, "auto, warm or cold");
 		v->mode = mode;
 		return 0;
 	}
 	if (strcmp(s->key, "figures") == 0)
-		return parse_bool(s->value, &v->keeps_figures) < 0 ? not_allowed(s, f, "yes or no") : 0;
+		return conf_put_bool(&v->keeps_figures, s, f);
 	if (!d)
 		return unknown_in_environment(s, f);
 	return put_limit(&v->limits, d, false, s, f);
@@ -313,7 +310,7 @@ static int apply_screen(struct conf *c, const struct conf_setting *s, struct con
 		return put_list(&c->screen_report, SEPARATORS, is_dotted, "names of modules and calls", s, f);
 	if (strcmp(s->key, "reject") == 0)
 		return put_list(&c->screen_reject, SEPARATORS, is_dotted, "names of modules and calls", s, f);
-	return unknown(s, f, known, ARRAY_LEN(known));
+	return conf_refuse_unknown(s, f, known, ARRAY_LEN(known));
 }
 
 static int apply_protect(struct conf *c, const struct conf_setting *s, struct conf_fault *f)
@@ -324,23 +321,17 @@ static int apply_protect(struct conf *c, const struct conf_setting *s, struct co
 		return put_list(&c->require, SEPARATORS, is_wall, "names of protections", s, f);
 	if (strcmp(s->key, "allow_missing") == 0)
 		return put_list(&c->allow_missing, SEPARATORS, is_wall, "names of protections", s, f);
-	return unknown(s, f, known, ARRAY_LEN(known));
+	return conf_refuse_unknown(s, f, known, ARRAY_LEN(known));
 }
 
 /* put_group() - a group's name as the system takes it; whether it is there is seen when it is used */
 static int put_group(char **group, const struct conf_setting *s, struct conf_fault *f)
 {
 	size_t len = strlen(s->value);
-	char *name;
 
 	if (len < 1 || len > 32 || !is_wall(s->value, len) || s->value[0] == '-')
-		return not_allowed(s, f, "the name of a group");
-	name = strdup(s->value);
-	if (!name)
-		return -ENOMEM;
-	free(*group);
-	*group = name;
-	return 0;
+		return conf_refuse(s, f, "the name of a group");
+	return conf_put_text(group, s);
 }
 
 /* What [server] counts. */
@@ -368,10 +359,10 @@ static int apply_server(struct conf_server *v, const struct conf_setting *s, str
 	if (strcmp(s->key, "tenant_idle") == 0)
 		return put_time(&v->tenant_idle_ns, s, f);
 	if (strcmp(s->key, "share_zygotes") == 0)
-		return parse_bool(s->value, &v->share_zygotes) < 0 ? not_allowed(s, f, "yes or no") : 0;
+		return conf_put_bool(&v->share_zygotes, s, f);
 	if (strcmp(s->key, "log") == 0) {
 		if (strcmp(s->value, "text") != 0 && strcmp(s->value, "json") != 0)
-			return not_allowed(s, f, "text or json");
+			return conf_refuse(s, f, "text or json");
 		v->logs_json = s->value[0] == 'j';
 		return 0;
 	}
@@ -381,12 +372,12 @@ static int apply_server(struct conf_server *v, const struct conf_setting *s, str
 		if (strcmp(s->key, server_numbers[i].key) != 0)
 			continue;
 		if (parse_u64(s->value, server_numbers[i].min, server_numbers[i].max, &number) < 0)
-			return not_allowed(s, f, "a whole number, at least %u, at most %u", server_numbers[i].min,
+			return conf_refuse(s, f, "a whole number, at least %u, at most %u", server_numbers[i].min,
 					   server_numbers[i].max);
 		*(uint32_t *)(void *)((char *)v + server_numbers[i].offset) = (uint32_t)number;
 		return 0;
 	}
-	return unknown(s, f, known, ARRAY_LEN(known));
+	return conf_refuse_unknown(s, f, known, ARRAY_LEN(known));
 }
 
 /* is_host() - a name or an address as it stands in Host; a port may follow */
@@ -402,40 +393,29 @@ static bool is_origin(const char *s, size_t len)
 	return skip < len && is_host(s + skip, len - skip);
 }
 
-static int put_text(char **ret, const struct conf_setting *s)
-{
-	char *text = strdup(s->value);
-
-	if (!text)
-		return -ENOMEM;
-	free(*ret);
-	*ret = text;
-	return 0;
-}
-
 static int apply_http(struct conf_http *h, const struct conf_setting *s, struct conf_fault *f)
 {
 	static const char *const known[] = { "socket",	 "listen",	  "behind_tls_proxy",
 					     "patience", "allowed_hosts", "allowed_origins" };
 
 	if (strcmp(s->key, "socket") == 0)
-		return s->value[0] == '/' ? put_text(&h->socket, s) : not_allowed(s, f, "an absolute path");
+		return s->value[0] == '/' ? conf_put_text(&h->socket, s) : conf_refuse(s, f, "an absolute path");
 	if (strcmp(s->key, "listen") == 0) {
 		const char *colon = strrchr(s->value, ':');
 
 		if (!colon || !is_host(s->value, strlen(s->value)))
-			return not_allowed(s, f, "HOST:PORT, as in 127.0.0.1:7411");
-		return put_text(&h->listen, s);
+			return conf_refuse(s, f, "HOST:PORT, as in 127.0.0.1:7411");
+		return conf_put_text(&h->listen, s);
 	}
 	if (strcmp(s->key, "behind_tls_proxy") == 0)
-		return parse_bool(s->value, &h->is_behind_tls_proxy) < 0 ? not_allowed(s, f, "yes or no") : 0;
+		return conf_put_bool(&h->is_behind_tls_proxy, s, f);
 	if (strcmp(s->key, "patience") == 0)
 		return put_time(&h->patience_ns, s, f);
 	if (strcmp(s->key, "allowed_hosts") == 0)
 		return put_list(&h->allowed_hosts, SEPARATORS, is_host, "names as they stand in Host", s, f);
 	if (strcmp(s->key, "allowed_origins") == 0)
 		return put_list(&h->allowed_origins, SEPARATORS, is_origin, "origins, as in https://run.example.org", s, f);
-	return unknown(s, f, known, ARRAY_LEN(known));
+	return conf_refuse_unknown(s, f, known, ARRAY_LEN(known));
 }
 
 int conf_apply(struct conf *c, const struct conf_setting *s, struct conf_fault *f)

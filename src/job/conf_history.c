@@ -45,21 +45,9 @@ int conf_history_copy(const struct conf_history *from, struct conf_history *to)
 
 static int put_path(struct conf_history *h, const struct conf_setting *s, struct conf_fault *f)
 {
-	char *path;
-
 	if (s->value[0] != '/' || s->value[strlen(s->value) - 1] == '/')
 		return conf_refuse(s, f, "the absolute path of a file");
-	path = strdup(s->value);
-	if (!path)
-		return -ENOMEM;
-	free(h->path);
-	h->path = path;
-	return 0;
-}
-
-static int put_yes(bool *yes, const struct conf_setting *s, struct conf_fault *f)
-{
-	return parse_bool(s->value, yes) < 0 ? conf_refuse(s, f, "yes or no") : 0;
+	return conf_put_text(&h->path, s);
 }
 
 static int put_age(uint64_t *ns, const struct conf_setting *s, struct conf_fault *f)
@@ -75,11 +63,11 @@ int conf_history_apply(struct conf_history *h, const struct conf_setting *s, str
 					     "max_bytes", "store_scripts", "store_output" };
 
 	if (strcmp(s->key, "enabled") == 0)
-		return put_yes(&h->is_enabled, s, f);
+		return conf_put_bool(&h->is_enabled, s, f);
 	if (strcmp(s->key, "store_scripts") == 0)
-		return put_yes(&h->stores_scripts, s, f);
+		return conf_put_bool(&h->stores_scripts, s, f);
 	if (strcmp(s->key, "store_output") == 0)
-		return put_yes(&h->stores_output, s, f);
+		return conf_put_bool(&h->stores_output, s, f);
 	if (strcmp(s->key, "path") == 0)
 		return put_path(h, s, f);
 	if (strcmp(s->key, "max_age") == 0)

@@ -46,8 +46,12 @@ struct conf_fault {
 int conf_apply(struct conf *c, const struct conf_setting *s, struct conf_fault *f) MUST_CHECK;
 
 /* conf_refuse(), conf_refuse_unknown() - fill @f: the value is not @allowed; the key is none of the @n @known.  Return: -EINVAL */
-int conf_refuse(const struct conf_setting *s, struct conf_fault *f, const char *allowed);
+int conf_refuse(const struct conf_setting *s, struct conf_fault *f, const char *allowed, ...) PRINTF_LIKE(3, 4);
 int conf_refuse_unknown(const struct conf_setting *s, struct conf_fault *f, const char *const *known, size_t n);
+
+/* conf_put_bool(), conf_put_text() - the value into its place; a text that was there is freed.  Return: as conf_apply() */
+int conf_put_bool(bool *ret, const struct conf_setting *s, struct conf_fault *f) MUST_CHECK;
+int conf_put_text(char **ret, const struct conf_setting *s) MUST_CHECK;
 
 /* [history], in conf_history.c.  Return: as conf_apply(), conf_copy() */
 void conf_history_init(struct conf_history *h);

@@ -34,6 +34,7 @@
 #define NATIVE_VERSION    1
 #define NATIVE_DATA_MAX   61440
 #define NATIVE_TENANT_MAX 64
+#define NATIVE_TENANT_UID "uid-" /* and a number: that user, by whichever door it comes */
 
 enum native_type {
 	NATIVE_HELLO = 1,

@@ -199,6 +199,9 @@ static void drop_parked(struct pool *p)
 /* The one that was starting serves now; what the old one has forked stays as it is, but for one that is out of date. */
 static void take_over(struct pool *p)
 {
+	/* has anything changed since this one was begun, maybe under its imports?  Then it is only the next best */
+	bool has_moved = p->zygote.pid > 0 && changed(p) != p->changed;
+
 	settle(p);
 	unwatch(p, false);
 	zygote_stop(&p->zygote);
@@ -210,7 +213,7 @@ static void take_over(struct pool *p)
 	p->changed = changed(p);
 	if (p->is_stale)
 		drop_parked(p);
-	p->is_stale = false;
+	p->is_stale = has_moved; /* the next tick begins another */
 	if (watch(p, false) < 0)
 		pool_lost(p, "its zygote can't be watched");
 }
@@ -341,8 +344,8 @@ static void renew(struct pool *p)
 {
 	uint64_t now = changed(p);
 
-	if (p->zygote.forks < p->plan.max_runs && p->changed == now)
-		return;
+	if (p->zygote.forks < p->plan.max_runs && p->changed == now && !p->is_stale)
+		return; /* stale with nothing changed since: the one that was to take its place failed */
 	p->is_stale |= p->changed != now;
 	p->changed = now;
 	begin(p); /* it takes over when it is ready */

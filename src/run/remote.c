@@ -199,10 +199,9 @@ int remote_connect(const char *path, uint64_t digest, int *ret_fd, struct err *e
 	return REMOTE_SAME;
 }
 
-/* One question that is answered at once by one text. */
-static int ask(int fd, uint32_t type, uint32_t reply, char **ret, struct err *e)
+int remote_environments(int fd, char **ret, struct err *e)
 {
-	struct native_head head = { .type = type, .version = NATIVE_VERSION };
+	struct native_head head = { .type = NATIVE_ENV, .version = NATIVE_VERSION };
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	struct incoming in;
 	size_t len;
@@ -214,19 +213,9 @@ static int ask(int fd, uint32_t type, uint32_t reply, char **ret, struct err *e)
 		r = poll(&p, 1, 2000) > 0 ? receive(fd, &in) : -ETIMEDOUT;
 	if (r <= 0)
 		return err_set(e, ERR_HOST, r ? -r : ETIMEDOUT, "the server does not answer");
-	r = in.m.head.type == reply ? take_text(&in, ret, &len) : -EPROTO;
+	r = in.m.head.type == NATIVE_ENV_REPLY ? take_text(&in, ret, &len) : -EPROTO;
 	fd_close(&in.fd);
 	return r < 0 ? err_set(e, ERR_HOST, -r, "read the server's answer") : 0;
-}
-
-int remote_environments(int fd, char **ret, struct err *e)
-{
-	return ask(fd, NATIVE_ENV, NATIVE_ENV_REPLY, ret, e);
-}
-
-int remote_stats(int fd, char **ret, struct err *e)
-{
-	return ask(fd, NATIVE_STATS, NATIVE_STATS_REPLY, ret, e);
 }
 
 int remote_tenant(int fd, const char *name, struct err *e)

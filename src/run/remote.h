@@ -43,9 +43,6 @@ int remote_connect_now(const char *path, int *ret_fd, struct err *e) MUST_CHECK;
 /* remote_environments() - ask for the list (JSON, heap, the caller frees).  Return: 0 or -errno with @e set */
 int remote_environments(int fd, char **ret, struct err *e) MUST_CHECK;
 
-/* remote_stats() - the server's counters (JSON, heap, the caller frees).  Return: 0 or -errno with @e set */
-int remote_stats(int fd, char **ret, struct err *e) MUST_CHECK;
-
 /*
  * remote_tenant() - for whom the requests to come on this connection are (NATIVE_TENANT); the server closes the
  * connection of a peer that may not say so

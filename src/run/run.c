@@ -49,11 +49,11 @@ int run_make_id(char ret[33])
 	return 0;
 }
 
-static bool takes_jobs(const struct supervisor *s)
+static bool takes_jobs(const struct supervisor *s, bool may_wait)
 {
 	struct pollfd p = { .fd = s->control, .events = POLLOUT };
 
-	return s->control < 0 || poll(&p, 1, TAKE_MS) != 0; /* of one that has ended it is fd_send() that tells */
+	return s->control < 0 || poll(&p, 1, may_wait ? TAKE_MS : 0) != 0; /* of one that has ended it is fd_send() that tells */
 }
 
 /* The job and its bodies, with the supervisor's end of the run's channel. */
@@ -75,7 +75,7 @@ static int send_job(struct run *r, const struct front_environment *env, struct w
 		if (fds[i] < 0)
 			ret = e->kind == ERR_NONE ? err_set(e, ERR_HOST, errno, "pack the job") : -e->sys;
 	}
-	if (ret == 0 && !takes_jobs(r->s))
+	if (ret == 0 && !takes_jobs(r->s, !r->hooks.is_hasty))
 		ret = err_set(e, ERR_HOST, ETIMEDOUT, "the supervisor does not take the job");
 	if (ret == 0) {
 		ret = fd_send(r->s->control, m, sizeof(*m), fds, n);

@@ -159,6 +159,7 @@ struct run_hooks {
 	void *userdata;
 	/* output as it comes (stream 1 or 2); when set, nothing is kept in the result.  Return: 0, or -errno to cancel the run */
 	int (*on_output)(void *userdata, int stream, const void *data, size_t len);
+	bool is_hasty; /* others are waiting: a supervisor that takes no job just now fails it at once (e->sys ETIMEDOUT) */
 	uint64_t arrived_ns; /* CLOCK_MONOTONIC; what queue_time counts from; 0: now */
 	const char *run_id;  /* of run_make_id(), told somebody already; copied; NULL: one is made */
 };

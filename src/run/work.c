@@ -321,7 +321,8 @@ void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size
 	int r;
 
 	if (!w) {
-		(void)err_set(&e, ERR_BUSY, ENOMEM, "no room for another run (of %u: RLIMIT_NOFILE is what counts)", s->max_works);
+		(void)err_set(&e, ERR_BUSY, ENOMEM, "no room for another run (%u at most%s)", s->max_works,
+			      s->max_works > 1 && s->max_works < SANDBOX_SLOTS ? ", by RLIMIT_NOFILE" : "");
 		if (n_fds > 0)
 			refuse(fds[0], &(struct wire_outcome){ .wall = -1 }, &e);
 	} else {

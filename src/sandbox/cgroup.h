@@ -55,7 +55,9 @@ bool cgroup_host_is_v2(void);
  *
  * Folders are called "cloche-<pid>-<random>".  They are locked (flock) for as long as any process keeps dir[] open.  On
  * v2 call it before the first fork: the caller, and the process that started it, may have to move into a leaf; they are
- * moved back at the end. All descriptors are CLOEXEC and belong to @ret. Return: 0, -errno with @e on our own faults.
+ * moved back at the end.  All descriptors are CLOEXEC and belong to @ret.
+ *
+ * Return: 0, -errno with @e on our own faults.
  */
 int cgroup_host_open(uid_t uid, gid_t gid, bool is_single, struct cgroup_host *ret, struct err *e) MUST_CHECK;
 

@@ -198,8 +198,8 @@ int home_enter_network(struct home *home, struct err *e)
 	fd_close(&home->network);
 	if (n != (ssize_t)sizeof(why))
 		return err_set(e, ERR_HOST, 0, "the outer supervisor is gone");
-	if (why == 0 && (n_fds != 1 || setns(fds[0], CLONE_NEWNET) < 0))
-		why = errno;
+	if (why == 0)
+		why = n_fds != 1 ? EPROTO : setns(fds[0], CLONE_NEWNET) < 0 ? errno : 0;
 	for (size_t i = 0; i < n_fds; i++)
 		fd_close(&fds[i]);
 	return why ? err_set(e, ERR_HOST, why, "make the supervisor's network namespace") : 0;

@@ -44,15 +44,17 @@ static const char group_remedy[] =
 	"start cloche as root, or in a delegated control group: systemd-run --user --scope -p "
 	"Delegate=yes";
 
-_Static_assert(sizeof(filter_remedy) <= sizeof(((struct probe_report *)0)->remedy), "the longest text has room");
+static const char user_remedy[] = "allow user namespaces (user.max_user_namespaces). " CONTAINER;
+
+_Static_assert(sizeof(filter_remedy) <= sizeof(((struct probe_report *)0)->remedy), "a long text has room");
+_Static_assert(sizeof(user_remedy) <= sizeof(((struct probe_report *)0)->remedy), "the longest text has room");
 
 /* By wall: where there is no more of a namespace (ENOSPC), and where nothing is known. */
 static const struct {
 	const char *count;
 	const char *other;
 } remedies[PROBE_WALLS] = {
-	[PROBE_USER] = { COUNT("user"), "allow user namespaces: kernel.unprivileged_userns_clone=1, "
-					"user.max_user_namespaces above 0; " CONTAINER },
+	[PROBE_USER] = { COUNT("user"), user_remedy },
 	[PROBE_OWN_UID] = { NULL, "start cloche as root to give every sandbox uids of its own" },
 	[PROBE_PID] = { COUNT("pid"), filter_remedy },
 	[PROBE_MOUNT] = { COUNT("mnt"), "allow mounting in user namespaces. " CONTAINER },
@@ -139,9 +141,7 @@ const char *probe_remedy(enum probe_wall wall, int sys)
 		return remedies[wall].count;
 	if (sys == EUSERS)
 		return depth_remedy;
-	if (is_refusal(sys) && wall <= PROBE_UTS && wall != PROBE_OWN_UID)
-		found = who_refuses(wall);
-	if (is_refusal(sys) && wall == PROBE_DISK)
+	if (is_refusal(sys) && ((wall <= PROBE_UTS && wall != PROBE_OWN_UID) || wall == PROBE_DISK))
 		found = who_refuses(wall);
 	return found ? found : remedies[wall].other;
 }

@@ -39,6 +39,14 @@ static void forget(struct server *s)
 	}
 }
 
+const char *tenant_name(const struct tenant *t, char *buf, size_t size)
+{
+	if (*t->name)
+		return t->name;
+	(void)snprintf(buf, size, NATIVE_TENANT_UID "%u", t->uid);
+	return buf;
+}
+
 struct tenant *admit_tenant(struct server *s, uid_t uid, const char *name)
 {
 	struct tenant *t;

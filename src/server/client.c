@@ -248,9 +248,10 @@ static int take_hello(struct server *s, struct client *c, const struct native_me
 /* "uid-1000" is that user, by whichever door it comes; each other name is a tenant of its own. */
 static struct tenant *named(struct server *s, uid_t peer, const char *name)
 {
+	const size_t head = sizeof(NATIVE_TENANT_UID) - 1;
 	uint64_t uid;
 
-	if (strncmp(name, "uid-", 4) == 0 && parse_u64(name + 4, 0, UINT32_MAX - 1, &uid) == 0)
+	if (strncmp(name, NATIVE_TENANT_UID, head) == 0 && parse_u64(name + head, 0, UINT32_MAX - 1, &uid) == 0)
 		return admit_tenant(s, (uid_t)uid, "");
 	return admit_tenant(s, peer, name);
 }

@@ -151,8 +151,7 @@ static void load_argument(struct program *p, unsigned i)
 	load(p, offsetof(struct seccomp_data, args) + i * sizeof(uint64_t));
 }
 
-/* @nr with all of @bits in argument @i: @set; with any of them missing: @unset.  The number is loaded again behind it.
- */
+/* @nr with all of @bits in argument @i: @set; with any of them missing: @unset.  Any other number goes on behind it. */
 static void by_bits(struct program *p, unsigned nr, unsigned i, uint32_t bits, uint32_t set, uint32_t unset)
 {
 	put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, nr);

@@ -22,7 +22,8 @@ void confine_find_user(struct front_user *ret);
  * After:   what is opened and started as root; the launcher's start
  * Before:  the first byte of a client; the first thread
  * Should:  become that user without groups, lose all capabilities, be able to get none, be looked into by nobody, and
- * have no use of system calls that neither the server nor its libraries make Return: 1; 0: all of it but another user,
- * since this root has no other (a user namespace); -errno with @e set
+ *          have no use of system calls that neither the server nor its libraries make
+ *
+ * Return: 1; 0: all of it but another user, since this root has no other (a user namespace); -errno with @e set
  */
 int confine(const struct front_user *u, struct err *e) MUST_CHECK;

@@ -99,6 +99,30 @@ static int spawn(struct server *s, struct err *e)
 	return r;
 }
 
+/* It has ended, and is reaped: where it is our child, by us. */
+static void forget(struct server *s)
+{
+	struct door *d = &s->door;
+
+	(void)source_set(s, &d->source, -1, 0);
+	if (s->launch.sock < 0)
+		(void)waitpid(d->pid, NULL, 0);
+	fd_close(&d->pidfd);
+	d->pid = 0;
+}
+
+/* It takes nothing new, and ends when what it has under way has ended. */
+void door_stop(struct server *s, int sig)
+{
+	struct door *d = &s->door;
+
+	d->start_at_ns = 0;
+	if (d->pid > 0 && s->launch.sock >= 0)
+		s->launch.by.signal(&s->launch, d->pid, sig);
+	else if (d->pid > 0)
+		(void)kill(d->pid, sig);
+}
+
 static void try_again(struct server *s)
 {
 	struct door *d = &s->door;
@@ -114,7 +138,12 @@ static void start(struct server *s)
 	struct err e = { .kind = ERR_NONE };
 
 	d->start_at_ns = 0;
-	if (spawn(s, &e) < 0 || source_set(s, &d->source, d->pidfd, EPOLLIN) < 0) {
+	if (spawn(s, &e) == 0 && source_set(s, &d->source, d->pidfd, EPOLLIN) < 0) {
+		(void)err_set(&e, ERR_HOST, errno, "watch the door");
+		door_stop(s, SIGKILL);
+		forget(s);
+	}
+	if (d->pid == 0) {
 		log_line(LOG_ERROR, "event=no_door error=\"%s\"", e.msg);
 		try_again(s);
 		return;
@@ -123,24 +152,11 @@ static void start(struct server *s)
 	log_line(LOG_INFO, "event=door pid=%d", (int)d->pid);
 }
 
-/* It has ended, and is reaped: where it is our child, by us. */
-static void forget(struct server *s)
-{
-	struct door *d = &s->door;
-
-	(void)source_set(s, &d->source, -1, 0);
-	if (s->launch.sock < 0)
-		(void)waitpid(d->pid, NULL, 0);
-	fd_close(&d->pidfd);
-	d->pid = 0;
-}
-
 void door_start(struct server *s)
 {
 	const struct conf_http *c = &s->shared->settings.conf.http;
 
-	s->door.is_wanted = c->socket || c->listen;
-	if (s->door.is_wanted)
+	if (c->socket || c->listen)
 		start(s);
 }
 
@@ -161,18 +177,6 @@ void door_tick(struct server *s)
 {
 	if (s->door.start_at_ns && clock_now_ns() >= s->door.start_at_ns && !s->is_stopping)
 		start(s);
-}
-
-/* It takes nothing new, and ends when what it has under way has ended. */
-void door_stop(struct server *s, int sig)
-{
-	struct door *d = &s->door;
-
-	d->start_at_ns = 0;
-	if (d->pid > 0 && s->launch.sock >= 0)
-		s->launch.by.signal(&s->launch, d->pid, sig);
-	else if (d->pid > 0)
-		(void)kill(d->pid, sig);
 }
 
 void door_end(struct server *s)

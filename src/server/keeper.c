@@ -434,7 +434,7 @@ uint64_t keeper_next_tick(const struct server *s)
 		if (!k->n_runs && now + 20 * NS_PER_MS < next)
 			next = now + 20 * NS_PER_MS;
 	}
-	if (s->coming)
+	if (s->coming && s->coming->started_ns + START_NS + 1 < next)
 		next = s->coming->started_ns + START_NS + 1;
 	for (struct tenant *t = s->tenants; t; t = t->next) {
 		uint64_t at = idle_until(s, t);

@@ -14,7 +14,7 @@
 
 /*
  * Root's server is two processes from before the first byte of a client: the front, which has no rights and is all of
- *the server but this, and the launcher, which keeps root's and reads nothing but struct launch_ask of the front's.
+ * the server but this, and the launcher, which keeps root's and reads nothing but struct launch_ask of the front's.
  *
  *	LAUNCH_SUPERVISOR  with one socket: start a supervisor with it; answered with its pid and pidfd
  *	LAUNCH_SIGNAL      pid, number: SIGTERM or SIGKILL to one that it has started

@@ -75,15 +75,13 @@ void record_end(struct server *s)
 void record_take(const struct server *s, struct client *c, struct record_run *ret)
 {
 	const struct tenant *t = c->tenant;
+	char name[32];
 
 	*ret = (struct record_run) { .arrived_ns = c->arrived_ns,
 				     .is_streamed = (c->flags & NATIVE_STREAM_OUTPUT) != 0 };
 	if (!s->record.history)
 		return;
-	if (*t->name)
-		(void)snprintf(ret->tenant, sizeof(ret->tenant), "%s", t->name);
-	else
-		(void)snprintf(ret->tenant, sizeof(ret->tenant), "uid-%u", t->uid);
+	(void)snprintf(ret->tenant, sizeof(ret->tenant), "%s", tenant_name(t, name, sizeof(name)));
 	(void)snprintf(ret->environment, sizeof(ret->environment), "%s", c->job.environment ? c->job.environment : "");
 	ret->script = c->job.script;
 	c->job.script = (struct job_blob) { .data = NULL };

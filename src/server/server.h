@@ -161,7 +161,6 @@ struct door {
 	struct source source;
 	pid_t pid; /* 0: it does not run */
 	int pidfd; /* owned */
-	bool is_wanted;
 	uint64_t started_ns;
 	uint64_t start_at_ns; /* when to try again to start it; 0: no need */
 	unsigned n_failures;  /* in a row */
@@ -224,6 +223,8 @@ void intake_environments(struct server *s, struct client *c);
 void admit_add(struct server *s, struct client *c);
 void admit_leave(struct server *s, struct client *c);
 void admit_next(struct server *s);
+/* tenant_name() - as it named itself, or "uid-1000".  Return: @buf or borrowed */
+const char *tenant_name(const struct tenant *t, char *buf, size_t size);
 struct tenant *admit_tenant(struct server *s, uid_t uid, const char *name);
 void admit_done(struct server *s);
 unsigned admit_max(const struct server *s);

@@ -12,10 +12,11 @@
  *                  {buckets: [how many in each, not cumulative], sum (seconds), count}
  * tenants          [{name: "uid-1000" or as NATIVE_TENANT said, running, waiting, connections}]; who may not speak for
  *                  others is told of itself alone
- * supervisors      [{pid, tenant (null: several, no new runs, or somebody else's), is_ready, is_ending, running, age
- * (seconds), memory_bytes (resident, without its sandboxes and zygotes), environments: as NATIVE_ENV_REPLY has them, or
- * null}] walls            [{name, state: full, weak or missing, what, detail, remedy}], as found at a supervisor's
- * start history          {state: opening, writing or broken, queued, queue_bytes, written, dropped, stripped, error};
+ * supervisors      [{pid, tenant (null: several, no new runs, or somebody else's), is_ready, is_ending, running,
+ *                  age (seconds), memory_bytes (resident, without its sandboxes and zygotes),
+ *                  environments: as NATIVE_ENV_REPLY has them, or null}]
+ * walls            [{name, state: full, weak or missing, what, detail, remedy}], as found at a supervisor's start
+ * history          {state: opening, writing or broken, queued, queue_bytes, written, dropped, stripped, error};
  *                  null: none is kept
  */
 #include <fcntl.h>
@@ -31,7 +32,7 @@
 #include "run/environments.h"
 #include "server/server.h"
 
-#define ASK_NS (250 * NS_PER_MS) /* supervisors are asked for so long in all: runs wait meanwhile */
+#define ASK_NS (250 * NS_PER_MS) /* after it no further supervisor is asked, for runs wait meanwhile; one takes 0.5 s at most */
 
 static const uint64_t bounds_us[STATS_BUCKETS - 1] = { 1000,    2500,    5000,     10000,    25000,
 						       50000,   100000,  250000,   500000,   1000000,
@@ -124,10 +125,11 @@ static json_t *write_runs(const struct stats *st)
 	return list;
 }
 
-/* How a tenant is called where it has not named itself. */
 static json_t *name_of(const struct tenant *t)
 {
-	return *t->name ? text(t->name) : json_sprintf("uid-%u", t->uid);
+	char name[32];
+
+	return text(tenant_name(t, name, sizeof(name)));
 }
 
 static json_t *write_tenants(const struct server *s, const struct tenant *only)

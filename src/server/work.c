@@ -163,7 +163,7 @@ static void finish(struct server *s, struct client *c)
 
 void work_start(struct server *s, struct client *c)
 {
-	struct run_hooks hooks = { .userdata = c, .arrived_ns = c->arrived_ns, .run_id = c->run_id };
+	struct run_hooks hooks = { .userdata = c, .is_hasty = true, .arrived_ns = c->arrived_ns, .run_id = c->run_id };
 	struct err e = { .kind = ERR_NONE };
 	struct job_error why = { .field = "environment" };
 	int r;
