@@ -79,3 +79,18 @@ def test_a_zygote_is_kept_while_nothing_changes(who, venv):
             (packages.parent / "elsewhere").write_text("not in a folder that modules come from")
             assert not wait_for(lambda: warm(n, "print(hash('a'))") not in seeds, 1.2)
         assert len(seeds) == 1 and re.fullmatch(r"-?\d+", seeds.pop()[1])
+
+
+def test_a_successor_that_fails_is_tried_again(who, venv):
+    """It ends at the changed module's import until a file is there that is none of those that modules come from."""
+    folder, packages = venv
+    data = who.folder() / "data"
+    data.mkdir()
+    config = (f"[environment default]\npython = {folder}/bin/python3\npaths = {data}\n"
+              "preload = ours, bundle.deep\n")
+    with Server(who, env={"CLOCHE_CONFIG": str(who.file(config, "cloche.ini"))}) as s, Native(s.path) as n:
+        becomes(n, "import ours\nprint(ours.version)", "1")
+        replace(packages / "ours.py", f"import os\nos.path.exists('{data}/ready') or os._exit(3)\nversion = 2\n")
+        assert not wait_for(lambda: warm(n, "import ours\nprint(ours.version)")[1] == "2", 3)
+        (data / "ready").write_text("")
+        becomes(n, "import ours\nprint(ours.version)", "2", 20)
