@@ -199,8 +199,7 @@ def under_terminal(words, env, timeout=20):
 def test_typing_control(folder):
     setting = "/proc/sys/dev/tty/legacy_tiocsti"  # before Linux 6.2 it is always there
     if os.path.exists(setting) and open(setting, encoding="ascii").read().strip() != "1":
-        from attack_support import skip
-        skip("needs: a kernel with TIOCSTI")
+        pytest.skip("needs: a kernel with TIOCSTI")
     path = os.path.join(folder, "t.py")
     with open(path, "w") as f:
         f.write(TYPE)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from attack_support import BIN, HERE, as_user, assert_no_residue, compile_c, environment, need_binary, need_root, skip, snapshot, trigger
+from attack_support import BIN, HERE, as_user, assert_no_residue, compile_c, environment, need_binary, need_root, snapshot, trigger
 
 pytestmark = pytest.mark.by_itself
 
@@ -87,7 +87,7 @@ def test_root_holds_in_full():
     status, walls, _ = doctor("root")
     less = [(w["name"], w["state"], w["detail"]) for w in walls.values() if w["state"] != "full"]
     if less and {n for n, _, _ in less} <= {"memory", "processes", "cpu"}:
-        skip("needs: control groups; here: %s" % less)
+        pytest.skip("needs: control groups; here: %s" % less)
     assert status == 0 and not less, less
 
 

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from attack_support import BIN, REPO, as_user, assert_no_residue, environment, need_binary, skip, snapshot
+from attack_support import BIN, REPO, as_user, assert_no_residue, environment, need_binary, snapshot
 
 pytestmark = pytest.mark.by_itself
 
@@ -40,7 +40,7 @@ def step_names():
 
 def run_failing(step, who, request):
     if not os.access(FAIL, os.X_OK):
-        skip("no program that can fail on purpose at %s" % FAIL)
+        pytest.skip("no program that can fail on purpose at %s" % FAIL)
     before = snapshot()
     descriptors = len(os.listdir("/proc/self/fd"))
     p = subprocess.run([*as_user(who), FAIL, "trigger"], input=json.dumps(request), capture_output=True, text=True,
@@ -76,7 +76,7 @@ def test_each_step(who, step):
 def test_doctor_tells(who, step):
     """With a step that fails, doctor ends soon, says that nothing can run, and still has a line for each protection."""
     if not os.access(FAIL, os.X_OK):
-        skip("no program that can fail on purpose at %s" % FAIL)
+        pytest.skip("no program that can fail on purpose at %s" % FAIL)
     before = snapshot()
     p = subprocess.run([*as_user(who), FAIL, "doctor", "--json"], capture_output=True, text=True, timeout=10, cwd="/",
                        stdin=subprocess.DEVNULL, env=environment(who, CLOCHE_FAIL_STEP=step))
@@ -94,7 +94,7 @@ def test_doctor_tells(who, step):
 def test_exit_status_of_run(who, step, folder):
     """`cloche run` says 125 and gives the reason on standard error."""
     if not os.access(FAIL, os.X_OK):
-        skip("no program that can fail on purpose at %s" % FAIL)
+        pytest.skip("no program that can fail on purpose at %s" % FAIL)
     path = os.path.join(folder, "s.py")
     with open(path, "w") as f:
         f.write("print('the script ran')")

@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 
-from attack_support import BIN, PYTHON, USER, as_user, ensure_user, environment, need_root, skip
+import pytest
+
+from attack_support import BIN, PYTHON, USER, as_user, ensure_user, environment, need_root
 
 IS_INSTALLED = os.path.realpath(BIN).startswith("/usr/")
 
@@ -43,7 +45,7 @@ def denied(*rules):
 def bubblewrap(who, folder):
     """As agents run a tool's command: a few folders, their own /proc and /dev, no /sys, no /etc/passwd."""
     if not shutil.which("bwrap"):
-        skip("no bubblewrap on this machine")
+        pytest.skip("no bubblewrap on this machine")
     words = [*as_user(who), "bwrap", "--new-session", "--die-with-parent", "--setenv", "HOME", "/work-space", "--ro-bind", "/usr", "/usr"]
     for path in ("/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives", "/etc/ssl/certs", "/etc/ld.so.cache"):
         words += ["--ro-bind-try", path, path]
@@ -94,7 +96,7 @@ started = set()  # callers for whom the engine has started a container
 def podman(*options):
     def words(who, folder):
         if not shutil.which("podman"):
-            skip("needs: podman that can start a container (it is not installed)")
+            pytest.skip("needs: podman that can start a container (it is not installed)")
         root = bare_root(folder)
         home = os.path.join(folder, "home-" + who)
         os.makedirs(home, exist_ok=True)
@@ -111,7 +113,7 @@ def podman(*options):
         if who not in started:  # also makes what the engine leaves running for its next call
             p = subprocess.run([*start, "--rootfs", root, "/bin/true"], cwd="/", capture_output=True, text=True, timeout=120)
             if p.returncode != 0:
-                skip("needs: podman that can start a container (%s)" % p.stderr.strip()[-200:])
+                pytest.skip("needs: podman that can start a container (%s)" % p.stderr.strip()[-200:])
             started.add(who)
         more = [] if IS_INSTALLED else ["--volume", f"{folder}/bin:{folder}/bin:ro"]
         return [*start, *more, *options, "--rootfs", root]
@@ -139,7 +141,7 @@ profile cloche-test-container flags=(attach_disconnected) {
 def apparmor(who, folder):
     """A profile that allows all that we need but mounting, as container engines' own do."""
     if not shutil.which("aa-exec") or subprocess.run(["aa-enabled", "--quiet"]).returncode != 0:
-        skip("needs: apparmor in the kernel, and its tools")
+        pytest.skip("needs: apparmor in the kernel, and its tools")
     need_root()
     subprocess.run(["apparmor_parser", "-r", "-K"], input=PROFILE, text=True, check=True)
     return [*as_user(who), "aa-exec", "-p", "cloche-test-container", "--"]

@@ -28,7 +28,7 @@ def text_for_this_parser():
 
 def parse(*options):
     if not shutil.which("apparmor_parser"):
-        support.skip("needs: apparmor's parser")
+        pytest.skip("needs: apparmor's parser")
     return subprocess.run(["apparmor_parser", "-K", *options], input=text_for_this_parser(), capture_output=True, text=True, timeout=60)
 
 
@@ -50,7 +50,7 @@ def test_names_all_programs():
 def loaded():
     support.need_root()
     if not IS_INSTALLED or not shutil.which("aa-enabled") or subprocess.run(["aa-enabled", "--quiet"]).returncode != 0:
-        support.skip("needs: apparmor in the kernel, and the package installed")
+        pytest.skip("needs: apparmor in the kernel, and the package installed")
     p = parse("-r")
     assert p.returncode == 0, p.stderr
     yield

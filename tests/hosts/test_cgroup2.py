@@ -28,7 +28,7 @@ def group():
     except OSError:
         offered = []
     if not {"memory", "pids", "cpu"} <= set(offered):
-        support.skip("needs: cgroup2 (all controllers in the unified hierarchy)")
+        pytest.skip("needs: cgroup2 (all controllers in the unified hierarchy)")
     with open(f"{TOP}/cgroup.subtree_control", "w") as f:
         f.write("+memory +pids +cpu")
     path = f"{TOP}/hosts-test-{os.getpid()}"
@@ -116,7 +116,7 @@ def test_run_is_below_our_own_group(group):
 def test_how_a_run_comes_and_goes(group, tmp_path):
     """Born in its group, without a move (CLONE_INTO_CGROUP); what it leaves is killed by its group (cgroup.kill)."""
     if not shutil.which("strace"):
-        support.skip("needs: cgroup2 and strace")
+        pytest.skip("needs: cgroup2 and strace")
     trace = tmp_path / "trace"
     script = "import os, time\nfor i in range(3):\n    if os.fork() == 0: os.setsid(); time.sleep(60)\nprint(open('/proc/self/cgroup').read())"
     r = cloche(group, "trigger", request={"script_content": script}, words=["strace", "-f", "-o", str(trace), "-e", "trace=clone3,write,openat"])

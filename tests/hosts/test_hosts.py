@@ -138,7 +138,7 @@ def test_table():
     if len(rows) < len(IDS) and os.environ.get("CLOCHE_WRITE_HOSTS") != "1":
         known = {f"{h.name}-{w}" for h, w in PAIRS if h.is_same}
         if not known <= set(rows):
-            support.skip("needs: root, for all rows of the table")
+            pytest.skip("needs: root, for all rows of the table")
     head, rest = TABLE.read_text().split(BEGIN)
     table, tail = rest.split(END)
     if os.environ.get("CLOCHE_WRITE_HOSTS") == "1":

@@ -23,9 +23,9 @@ SLOW = json.dumps({"script_content": "import time\ntime.sleep(30)"})
 def booted():
     support.need_root()
     if not os.path.isdir("/run/systemd/system"):
-        support.skip("needs: systemd")
+        pytest.skip("needs: systemd")
     if not os.path.exists("/lib/systemd/system/cloche.socket") or not os.path.exists(CLOCHE):
-        support.skip("needs: systemd with the package installed")
+        pytest.skip("needs: systemd with the package installed")
 
 
 def run(*argv, timeout=90, **popen):

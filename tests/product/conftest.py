@@ -5,7 +5,9 @@ Whole-product tests: the built binary, as root and as an ordinary user.
     CLOCHE_BIN        the binary (default: <repository>/build/cloche)
     CLOCHE_SHARED     the folder with test data that is not in the repository (default: ../shared beside it)
     CLOCHE_VIA        by which door plain requests go (via.py)
-    CLOCHE_MUST_WORK  1: a skip is a failure, except in tests marked needs(TAG) and for an absent CLOCHE_SHARED
+
+A skip says why, and tests/check.py judges it by that: "needs: ..." for what a host may lack (tests/NEEDS-VM), "shared: ..."
+for an absent CLOCHE_SHARED; any other is a failure there.
 
 Every test that takes `who` runs twice.  The ordinary user is `cloche-test`, made with useradd when root runs the tests;
 when an ordinary user runs them, it is that user, and the root half is not there.
@@ -27,24 +29,10 @@ import harness  # noqa: E402
 import via  # noqa: E402
 
 USER = "cloche-test"
-ALLOWED_SKIP = pytest.StashKey[bool]()
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "needs(tag): not for every host; a skip is no failure (tests/NEEDS-VM)")
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    outcome = yield
-    report = outcome.get_result()
-    if not (harness.MUST_WORK and report.skipped) or hasattr(report, "wasxfail"):
-        return
-    if item.get_closest_marker("needs") or item.stash.get(ALLOWED_SKIP, False):
-        return
-    report.outcome = "failed"
-    report.longrepr = f"skipped, but CLOCHE_MUST_WORK is set: {report.longrepr}"
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -139,10 +127,9 @@ def is_sampled(who, sampled):
 
 
 @pytest.fixture
-def shared(request):
-    """Data outside the repository; its absence is the one skip that is always allowed"""
+def shared():
+    """Data outside the repository; its absence is a skip that is always allowed"""
     if not harness.SHARED.is_dir():
-        request.node.stash[ALLOWED_SKIP] = True
         pytest.skip(f"shared: {harness.SHARED} is not there: set CLOCHE_SHARED")
 
     def path(name):

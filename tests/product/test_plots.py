@@ -174,7 +174,6 @@ def test_a_link_that_leads_nowhere_inside(who):
     assert r.stdout == "on\n" and "ModuleNotFoundError" in r.stderr
 
 
-@pytest.mark.needs("root")
 def test_an_environment_without_matplotlib(callers):
     if "root" not in callers:
         pytest.skip("only root can take the host's matplotlib away for a test")

@@ -154,11 +154,8 @@ static int run_below_our_own_group(int (*run)(void))
 
 static int not_tested(const char *what)
 {
-	const char *must = getenv("CLOCHE_MUST_WORK");
-	bool is_failure = must && strcmp(must, "1") == 0;
-
-	fprintf(stderr, "%s: needs: %s (real control groups were not tested)\n", is_failure ? "FAILED" : "SKIPPED", what);
-	return is_failure ? 1 : 77;
+	fprintf(stderr, "SKIPPED: needs: %s (real control groups were not tested)\n", what);
+	return 77;
 }
 
 int cgroup_test_main(int (*run)(void))

@@ -34,6 +34,6 @@ int in_child(int (*body)(void));
 /*
  * cgroup_test_main() - run @run in a PID namespace and a group of our own, and clean up whatever happens
  *
- * Return: the program's exit status; 77 with a loud word where it can't be (1 with CLOCHE_MUST_WORK=1).
+ * Return: the program's exit status; 77 where it can't be, and says what it needs (tests/check.py judges that).
  */
 int cgroup_test_main(int (*run)(void));
