@@ -24,6 +24,8 @@
 #define AT_A_TIME  8
 #define RETRY_NS   (50 * NS_PER_MS)
 #define INPUTS_MAX 10000
+#define TURN_COST  65536 /* of one turn of the loop: bytes of lines, and LINE_COST for each of them */
+#define LINE_COST  64
 #define JSON_FLAGS (JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL)
 
 /* A line under way, or that waits for another try. */
@@ -188,16 +190,21 @@ static bool start_item(struct item *i)
 	return true;
 }
 
-/* {"id": ..., "request": {...}}: what is in it takes the place of the line.  Return: 0 or -1: the line is answered */
+/* {"id": ..., "request": {...}}: what is in it takes the place of the line.  Return: 0, or -1: the line is answered */
 static int unwrap(struct item *i)
 {
 	struct job_error ignored;
-	json_t *o =
-		job_json_scan(i->json, i->len, &ignored) == 0 ? json_loadb(i->json, i->len, JSON_FLAGS, NULL) : NULL;
-	json_t *request = json_object_get(o, "request");
-	json_t *id = json_object_get(o, "id");
+	json_t *o = NULL;
+	json_t *request;
+	json_t *id;
 	int r = 0;
 
+	if (!memmem(i->json, i->len, "\"request\"", 9))
+		return 0;
+	if (job_json_scan(i->json, i->len, &ignored) == 0)
+		o = json_loadb(i->json, i->len, JSON_FLAGS, NULL);
+	request = json_object_get(o, "request");
+	id = json_object_get(o, "id");
 	if (!json_is_object(o) || !request) { /* cloched says what is wrong with it */
 		json_decref(o);
 		return 0;
@@ -216,28 +223,26 @@ static int unwrap(struct item *i)
 	return r;
 }
 
-/* The next line that is not blank.  Return: whether there is one */
+/* The next line; a blank one leaves @i free.  Return: whether there is one */
 static bool next_of_body(struct batch *b, struct item *i)
 {
-	while (b->at < b->body.len) {
-		const char *line = b->body.data + b->at;
-		const char *end = memchr(line, '\n', b->body.len - b->at);
-		size_t len = end ? (size_t)(end - line) : b->body.len - b->at;
+	const char *line = b->body.data + b->at;
+	size_t left = b->body.len - b->at;
+	const char *end = left ? memchr(line, '\n', left) : NULL;
+	size_t len = end ? (size_t)(end - line) : left;
 
-		b->at += len + (end != NULL);
-		b->line++;
-		if (len && line[len - 1] == '\r')
-			len--;
-		if (strspn(line, " \t\r") >= len)
-			continue;
-		i->line = b->line;
-		i->json = line;
-		i->len = len;
-		if (!memmem(line, len, "\"request\"", 9) || unwrap(i) == 0)
-			return true;
-		item_free(i);
-	}
-	return false;
+	if (!left)
+		return false;
+	b->at += len + (end != NULL);
+	b->line++;
+	if (len && line[len - 1] == '\r')
+		len--;
+	if (strspn(line, " \t\r") >= len)
+		return true;
+	i->line = b->line;
+	i->json = line;
+	i->len = len;
+	return true;
 }
 
 static bool next_input(struct batch *b, struct item *i)
@@ -269,19 +274,41 @@ static struct item *find_item(struct batch *b, bool is_waiting)
 	return NULL;
 }
 
+/* As many lines as there is room for, a reader for their answers, and time for in this turn: others wait, too. */
+static void start_next(struct batch *b)
+{
+	static const struct timeval now = { .tv_sec = 0 };
+	bool may_start = true;
+	size_t cost = 0;
+	struct item *i;
+
+	while (may_start && !b->is_full && (i = find_item(b, false))) {
+		if (cost >= TURN_COST) {
+			(void)evtimer_add(b->retry, &now);
+			return;
+		}
+		if (!(b->inputs ? next_input(b, i) : next_of_body(b, i)))
+			return;
+		cost += i->len + LINE_COST;
+		if (!i->line)
+			continue;
+		if (!b->inputs && unwrap(i) < 0)
+			item_free(i);
+		else
+			may_start = start_item(i);
+	}
+}
+
 /* Whatever can be started is started; after the last line's answer, the end. */
 static void go_on(struct batch *b)
 {
-	struct item *i;
 	bool may_start = !b->is_full && !evtimer_pending(b->retry, NULL);
+	struct item *i;
 
 	while (may_start && (i = find_item(b, true)))
 		may_start = start_item(i);
-	while (may_start && !b->is_full && (i = find_item(b, false))) {
-		if (!(b->inputs ? next_input(b, i) : next_of_body(b, i)))
-			break;
-		may_start = start_item(i);
-	}
+	if (may_start)
+		start_next(b);
 	for (size_t k = 0; k < AT_A_TIME; k++)
 		if (b->items[k].line)
 			return;
