@@ -22,7 +22,6 @@ class Host:
     callers: tuple = ("root", "user")
     env: object = environment
     is_same: bool = True  # the outcome is the same on every machine that the tests are run on
-    is_slow: bool = False  # to start
     says: tuple = ()       # where it stops, the cause and the remedy have these words; () if it must not stop
 
 
@@ -174,9 +173,9 @@ HOSTS = [
     Host("noexec-tmp", "`/tmp` is `noexec`", mounted("mount -t tmpfs -o noexec,nosuid tmpfs /tmp")),
     Host("nice", "under `nice -n 19`", plainly("nice", "-n", "19")),
     Host("descriptors", "64 descriptors (`ulimit -n 64`)", plainly("prlimit", "--nofile=64:64", "--")),
-    Host("podman", "in a container with an engine's own settings (podman)", podman(), is_same=False, is_slow=True,
+    Host("podman", "in a container with an engine's own settings (podman)", podman(), is_same=False,
          says=("wall can't be had here", *ENGINES)),
     Host("podman-open", "in a container with the settings of the remedy (podman)",
          podman("--security-opt", "seccomp=unconfined", "--security-opt", "unmask=ALL", "--security-opt", "apparmor=unconfined"),
-         is_same=False, is_slow=True),
+         is_same=False),
 ]

@@ -21,7 +21,7 @@ TABLE = pathlib.Path(support.REPO) / "docs/hosts.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 IDS = [f"{h.name}-{w}" for h in HOSTS for w in h.callers]
 PAIRS = [(h, w) for h in HOSTS for w in h.callers]
-SOON = 2 if IS_INSTALLED else 0.5  # seconds until even an emulated host has started a script
+SOON = 2 if IS_INSTALLED else 1  # seconds until even an emulated host has started a script
 rows = {}
 
 
@@ -121,8 +121,6 @@ def check_limits(host, who, place):
         assert r["status"] == "error" and "MemoryError" in r["stderr"], r
     else:
         assert r["status"] == "memory_limit", r
-    if host.is_slow:
-        return
     r = trigger(host, who, place, "import os, time\nn = 0\ntry:\n  while n < 40:\n    if os.fork() == 0: time.sleep(5); os._exit(0)\n    n += 1\n"
                 "except OSError: pass\nprint(n < 16)", limits={"processes": 16})
     assert (r["status"], r["stdout"]) == ("ok", "True\n"), r
@@ -137,8 +135,9 @@ def test_table():
         pathlib.Path(os.environ["CLOCHE_HOSTS_ROWS"]).write_text(json.dumps(rows))
     if len(rows) < len(IDS) and os.environ.get("CLOCHE_WRITE_HOSTS") != "1":
         known = {f"{h.name}-{w}" for h, w in PAIRS if h.is_same}
-        if not known <= set(rows):
+        if not known <= set(rows) and not support.IS_ROOT:
             pytest.skip("needs: root, for all rows of the table")
+        assert known <= set(rows), f"hosts that were not tried: {sorted(known - set(rows))}"
     head, rest = TABLE.read_text().split(BEGIN)
     table, tail = rest.split(END)
     if os.environ.get("CLOCHE_WRITE_HOSTS") == "1":
