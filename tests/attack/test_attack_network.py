@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from attack_support import PYTHON, Case, as_user, environment, need_binary, trigger, verdict_of
+from attack_support import PYTHON, Case, environment, need_binary, trigger, verdict_of
 from both import test_control, test_inside  # noqa: F401
 
 UNREACHED = ("ECONNREFUSED", "ENETUNREACH", "EHOSTUNREACH", "TimeoutError", "EAGAIN", "ETIMEDOUT", "EACCES")

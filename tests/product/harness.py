@@ -22,7 +22,6 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 STATUSES = {"ok", "error", "signaled", "timeout", "cpu_limit", "memory_limit", "output_limit", "cancelled", "rejected",
             "internal_error"}
 STOPPED_BY_US = {"timeout", "cpu_limit", "memory_limit", "output_limit", "cancelled"}
-NEVER_RAN = {"rejected", "internal_error"}
 
 
 def strict_json(text):
@@ -437,10 +436,6 @@ class Residue:
                 except OSError:
                     pass
         assert not bad, bad
-
-
-def shared_file(name):
-    return SHARED / name
 
 
 def python_has(*modules):

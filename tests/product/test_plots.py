@@ -11,7 +11,6 @@ from serving import Native, Server, request
 
 pytestmark = pytest.mark.skipif(not harness.python_has("matplotlib"),
                                 reason=f"{harness.SYSTEM_PYTHON} has no matplotlib: apt-get install python3-matplotlib")
-EXAMPLE = "matplotlib/backends/backend_template.py"
 PLT = "import matplotlib.pyplot as plt\n"
 
 # What is shown, and the sizes in pixels of what is kept.
