@@ -171,12 +171,10 @@ static int open_sockets(struct door *d, const struct arguments *a, struct http_l
 static bool on_mcp_enter(void *door, struct http_conn *c, const char *request, size_t len, char **ret_refusal)
 {
 	struct limit_refusal no;
-	struct job_error busy = { .field = "server", .given = "this call", .allowed = "what the token may have" };
 
 	if (limits_take(door, http_conn_caller(c), request, len, &no) == 0)
 		return true;
-	(void)snprintf(busy.message, sizeof(busy.message), "server: %s; try again", no.detail);
-	*ret_refusal = no.error ? no.error : job_error_write(&busy);
+	*ret_refusal = no.error;
 	return false;
 }
 

@@ -330,7 +330,8 @@ int mcp_text_refusal(struct buf *b, const json_t *error)
 {
 	struct writer w = { .b = b };
 	const char *message = string_of(error, "message");
-	bool is_ours = strcmp(string_of(error, "field"), "server") == 0;
+	const char *field = string_of(error, "field");
+	bool is_ours = strcmp(field, "server") == 0 || strcmp(field, "token") == 0;
 
 	put(&w, "refused, nothing ran: ");
 	put_line(&w, message, strlen(message));
