@@ -54,6 +54,7 @@ struct door {
 	struct mcp_http *mcp;
 	struct http_count *counts; /* owned */
 	size_t n_counts;
+	struct event *empty; /* owned; once it stops, looks whether all connections are gone */
 	bool is_stopping;
 };
 

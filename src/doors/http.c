@@ -221,7 +221,8 @@ static int build(struct door *d, const struct arguments *a, struct http_listener
 /* The first time: what is held may end; the second: not. */
 static void on_stop(evutil_socket_t number, short what, void *userdata)
 {
-	struct timeval grace = { .tv_sec = GRACE_SECONDS };
+	static const struct timeval grace = { .tv_sec = GRACE_SECONDS };
+	static const struct timeval often = { .tv_usec = 200000 };
 	struct door *d = userdata;
 
 	(void)number;
@@ -229,39 +230,44 @@ static void on_stop(evutil_socket_t number, short what, void *userdata)
 	if (d->is_stopping || http_server_stop(d->http) == 0)
 		(void)event_base_loopbreak(d->base);
 	d->is_stopping = true;
+	(void)event_add(d->empty, &often);
 	(void)event_base_loopexit(d->base, &grace);
 }
 
+/* Are all connections gone? */
 static void on_poll(evutil_socket_t fd, short what, void *userdata)
 {
 	struct door *d = userdata;
 
 	(void)fd;
 	(void)what;
-	if (d->is_stopping && http_server_count(d->http) == 0)
+	if (http_server_count(d->http) == 0)
 		(void)event_base_loopbreak(d->base);
 }
 
 static int loop(struct door *d, struct err *e)
 {
-	struct timeval often = { .tv_usec = 200000 };
-	struct event *events[] = {
+	struct event *signals[] = {
 		evsignal_new(d->base, SIGTERM, on_stop, d),
 		evsignal_new(d->base, SIGINT, on_stop, d),
-		event_new(d->base, -1, EV_PERSIST, on_poll, d),
 	};
 	int r = 0;
 
-	for (size_t i = 0; i < ARRAY_LEN(events); i++)
-		if (!events[i] || event_add(events[i], i == 2 ? &often : NULL) < 0)
+	d->empty = event_new(d->base, -1, EV_PERSIST, on_poll, d);
+	if (!d->empty)
+		r = err_set(e, ERR_HOST, ENOMEM, "start");
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+		if (r == 0 && (!signals[i] || event_add(signals[i], NULL) < 0))
 			r = err_set(e, ERR_HOST, ENOMEM, "start");
 	if (r == 0)
 		door_log(false, "event=http_ready pid=%d", (int)getpid());
 	if (r == 0 && event_base_dispatch(d->base) < 0)
 		r = err_set(e, ERR_HOST, errno, "the event loop");
-	for (size_t i = 0; i < ARRAY_LEN(events); i++)
-		if (events[i])
-			event_free(events[i]);
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+		if (signals[i])
+			event_free(signals[i]);
+	if (d->empty)
+		event_free(d->empty);
 	return r;
 }
 
