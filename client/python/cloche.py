@@ -1379,7 +1379,10 @@ class _Crowd:
                     break
                 value = _step_here(step, deadline)
         except StopIteration as stop:
-            self.batch.done[n] = _result(stop.value)
+            try:
+                self.batch.done[n] = _result(stop.value)
+            except ClocheError as e:
+                self.batch.done[n] = e
         except ClocheError as e:
             self.batch.done[n] = e
         else:
