@@ -186,7 +186,8 @@ static int read_file(const char *path, struct token **ret, size_t *ret_n, struct
 	}
 	if (fd < 0 || fstat(fd, &seen) < 0)
 		return err_set(e, ERR_ACCESS, errno, "tokens: %s", path);
-	if (!S_ISREG(seen.st_mode) || (seen.st_uid != 0 && seen.st_uid != geteuid()) || (seen.st_mode & S_IWOTH))
+	if (!S_ISREG(seen.st_mode) || (seen.st_uid != 0 && seen.st_uid != geteuid()) ||
+	    (seen.st_mode & (S_IWGRP | S_IWOTH)))
 		return err_set(e, ERR_ACCESS, 0, "tokens: %s: no file that you or root alone can write", path);
 	r = fd_read_all(fd, FILE_MAX, &text, &len);
 	if (r < 0)

@@ -160,6 +160,7 @@ static void test_damage(void **state)
 		ONE HASH ", \"max_concurrent\": 4294967296}]}",
 		ONE HASH ", \"name\": \"b\"}]}",
 	};
+	static const mode_t modes[] = { 0602, 0620 };
 	struct tokens t;
 	struct err e;
 	FILE *f;
@@ -173,10 +174,12 @@ static void test_damage(void **state)
 		assert_int_equal(e.kind, ERR_INVALID);
 		tokens_done(&t);
 	}
-	assert_int_equal(chmod(path, 0602), 0);
-	assert_true(tokens_open(&t, path, &e) < 0);
-	assert_int_equal(e.kind, ERR_ACCESS);
-	tokens_done(&t);
+	for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
+		assert_int_equal(chmod(path, modes[i]), 0);
+		assert_true(tokens_open(&t, path, &e) < 0);
+		assert_int_equal(e.kind, ERR_ACCESS);
+		tokens_done(&t);
+	}
 }
 
 int main(void)
