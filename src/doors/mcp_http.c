@@ -94,7 +94,7 @@ static void stream_start(struct request *q)
 	static const struct http_answer begin = {
 		.status = 200,
 		.type = EVENTS_TYPE,
-		.headers = "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n",
+		.headers = "X-Accel-Buffering: no\r\n",
 	};
 
 	http_stream_start(q->conn, &begin);
