@@ -225,7 +225,7 @@ static int on_tools_call(struct reading *q)
 	if (arguments && !json_is_object(arguments))
 		return refuse(q, 200, MCP_INVALID_PARAMS, "arguments: an object is needed", NULL);
 	if (json_is_string(token) || json_is_integer(token)) {
-		m->progress = json_dumps(token, JSON_ENCODE_ANY | JSON_COMPACT);
+		m->progress = json_dumps(token, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
 		if (!m->progress)
 			return -ENOMEM;
 	}

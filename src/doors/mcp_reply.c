@@ -55,7 +55,9 @@ int mcp_reply_error(struct buf *b, const char *id, int code, const char *message
 	if (r == 0)
 		r = mcp_json_put_text(b, message, strlen(message));
 	if (r == 0 && data)
-		r = buf_printf(b, ", \"data\": %s", data);
+		r = buf_printf(b, ", \"data\": ");
+	if (r == 0 && data)
+		r = mcp_json_put_line(b, data, strlen(data));
 	return r < 0 ? r : mcp_reply_end(b);
 }
 
