@@ -72,8 +72,8 @@ struct problem {
 /* problem_reply() - the one answer */
 void problem_reply(struct http_conn *c, const struct problem *p);
 
-/* problem_text() - the same for other carriers: one line of JSON, heap; NULL: no memory */
-char *problem_text(const struct problem *p) MUST_CHECK;
+/* answer_json() - what is no problem: @owned, heap, is taken; NULL: there was no memory for it, and 503 says so */
+void answer_json(struct http_conn *c, int status, char *owned);
 
 /* problem_refusal() - what cloched said to a request: 422, or 503 when it has no room now */
 void problem_refusal(struct http_conn *c, const struct runner_answer *a);

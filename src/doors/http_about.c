@@ -33,19 +33,6 @@ struct stats_cache {
 	uint64_t taken_ns;
 };
 
-static void reply_text(struct http_conn *c, int status, const char *type, char *owned)
-{
-	struct http_answer a = {
-		.status = status,
-		.type = type,
-		.body = owned,
-		.len = owned ? strlen(owned) : 0,
-		.frees_body = true,
-	};
-
-	http_reply(c, &a);
-}
-
 static void no_server(struct http_conn *c)
 {
 	problem_reply(c, &(struct problem) {
@@ -176,7 +163,7 @@ static void on_environments(void *userdata, struct runner_answer *a)
 	if (a->is_lost || a->is_refused || (*name && !t))
 		no_server(w->conn);
 	else
-		reply_text(w->conn, 200, "application/json", filter(t, a->json, a->len));
+		answer_json(w->conn, 200, filter(t, a->json, a->len));
 	free(a->json);
 	free(w);
 }
@@ -196,7 +183,7 @@ void about_environments(struct door *d, struct http_conn *c)
 void about_health(struct door *d, struct http_conn *c)
 {
 	(void)d;
-	reply_text(c, 200, "application/json", strdup("{\"status\": \"ok\"}"));
+	answer_json(c, 200, strdup("{\"status\": \"ok\"}"));
 }
 
 static void on_ready(struct door *d, struct http_conn *c, const char *json, size_t len)
@@ -204,7 +191,7 @@ static void on_ready(struct door *d, struct http_conn *c, const char *json, size
 	json_t *o = json ? json_loadb(json, len, 0, NULL) : NULL;
 
 	if (json_is_true(json_object_get(o, "is_ready")) && !d->is_stopping)
-		reply_text(c, 200, "application/json", strdup("{\"status\": \"ready\"}"));
+		answer_json(c, 200, strdup("{\"status\": \"ready\"}"));
 	else
 		problem_reply(c, &(struct problem) {
 					 .status = 503,
@@ -256,7 +243,7 @@ static void on_capabilities(struct door *d, struct http_conn *c, const char *jso
 			"max_timeout", (double)rules->max_timeout_ns / (double)NS_PER_SEC, "max_script_bytes",
 			(json_int_t)rules->max_script_bytes, "limits", limits_of(rules), "network", "loopback", "none",
 			"modes", "auto", "warm", "cold");
-	reply_text(c, all ? 200 : 500, "application/json", all ? json_dumps(all, 0) : NULL);
+	answer_json(c, 200, all ? json_dumps(all, 0) : NULL);
 	json_decref(all);
 	json_decref(o);
 }

@@ -155,19 +155,6 @@ static const char *id_of(struct http_conn *c)
 	return strlen(id) == RUN_ID_LEN && strspn(id, "0123456789abcdef") == RUN_ID_LEN ? id : "-";
 }
 
-static void reply_json(struct http_conn *c, int status, char *text)
-{
-	struct http_answer a = {
-		.status = status,
-		.type = "application/json",
-		.body = text,
-		.len = text ? strlen(text) : 0,
-		.frees_body = true,
-	};
-
-	http_reply(c, &a);
-}
-
 static void not_found(struct http_conn *c)
 {
 	problem_reply(c, &(struct problem) {
@@ -226,12 +213,9 @@ static void reply_state(struct http_conn *c, int status, const struct live *l, c
 		r = buf_printf(&b, ", %.*s", (int)l->len - 2, l->json + 1);
 	if (r == 0)
 		r = buf_add(&b, "}", 1);
-	if (r < 0) {
+	if (r < 0)
 		buf_done(&b);
-		problem_reply(c, &(struct problem) { .status = 503, .detail = "no memory", .headers = RETRY_SOON });
-		return;
-	}
-	reply_json(c, status, b.data);
+	answer_json(c, status, b.data);
 }
 
 /* {"run_id": ..., ...} of the history, with the state of what has ended in front. */
@@ -241,7 +225,7 @@ static void reply_history(struct http_conn *c, char *text)
 	int n = asprintf(&whole, "{\"state\": \"done\", %s", text + 1);
 
 	free(text);
-	reply_json(c, 200, n < 0 ? NULL : whole);
+	answer_json(c, 200, n < 0 ? NULL : whole);
 }
 
 void runs_get(struct door *d, struct http_conn *c)
@@ -398,5 +382,5 @@ void runs_list(struct door *d, struct http_conn *c)
 		r = buf_printf(&b, "%s", ended ? ended + 1 : "\"runs\": [], \"next\": null}");
 	if (r < 0)
 		buf_done(&b);
-	reply_json(c, b.data ? 200 : 503, b.data);
+	answer_json(c, 200, b.data);
 }

@@ -20,7 +20,7 @@ static int add_error(struct buf *b, const char *error)
 	return buf_printf(b, ", %.*s", (int)(to - from - 1), from + 1);
 }
 
-char *problem_text(const struct problem *p)
+static char *write_problem(const struct problem *p)
 {
 	const char *title = http_status_reason(p->status);
 	const char *detail = p->detail ? p->detail : title;
@@ -44,7 +44,7 @@ char *problem_text(const struct problem *p)
 
 void problem_reply(struct http_conn *c, const struct problem *p)
 {
-	char *text = problem_text(p);
+	char *text = write_problem(p);
 	struct http_answer a = {
 		.status = p->status,
 		.type = "application/problem+json",
@@ -55,6 +55,22 @@ void problem_reply(struct http_conn *c, const struct problem *p)
 	};
 
 	http_reply(c, &a);
+}
+
+void answer_json(struct http_conn *c, int status, char *owned)
+{
+	struct http_answer a = {
+		.status = status,
+		.type = "application/json",
+		.body = owned,
+		.len = owned ? strlen(owned) : 0,
+		.frees_body = true,
+	};
+
+	if (owned)
+		http_reply(c, &a);
+	else
+		problem_reply(c, &(struct problem) { .status = 503, .detail = "no memory", .headers = RETRY_SOON });
 }
 
 void problem_refusal(struct http_conn *c, const struct runner_answer *a)

@@ -196,21 +196,11 @@ static void end_stream(struct posted *p, struct runner_answer *a)
 
 static void answer_result(struct posted *p, struct runner_answer *a)
 {
-	struct http_answer answer = {
-		.status = 200,
-		.type = "application/json",
-		.body = a->json,
-		.len = a->len,
-		.frees_body = true,
-	};
-
 	if (a->is_refused) {
 		problem_refusal(p->conn, a);
 		free(a->json);
-	} else if (!a->json) {
-		problem_reply(p->conn, &(struct problem) { .status = 500, .type = "internal", .detail = "no memory" });
 	} else {
-		http_reply(p->conn, &answer);
+		answer_json(p->conn, 200, a->json);
 	}
 }
 
