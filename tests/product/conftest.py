@@ -38,6 +38,8 @@ def pytest_configure(config):
 def pytest_terminal_summary(terminalreporter):
     for report in terminalreporter.stats.get("skipped", []):
         terminalreporter.write_line(f"SKIPPED {report.nodeid}: {report.longrepr[-1]}", yellow=True)
+    for text in harness.notes:
+        terminalreporter.write_line(f"NOTE {text}", yellow=True)
 
 
 def _account():

@@ -10,7 +10,6 @@ import platform
 import re
 import struct
 import subprocess
-import sys
 import time
 import uuid
 
@@ -443,5 +442,8 @@ def python_has(*modules):
     return subprocess.run([SYSTEM_PYTHON, "-c", code, *modules], timeout=30).returncode == 0
 
 
+notes = []  # for the end of the terminal's summary
+
+
 def note(text):
-    print(text, file=sys.stderr)
+    notes.append(text)
