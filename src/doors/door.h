@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "doors/http_conn.h"
 #include "doors/runner.h"
@@ -74,6 +75,9 @@ void problem_reply(struct http_conn *c, const struct problem *p);
 
 /* answer_json() - what is no problem: @owned, heap, is taken; NULL: there was no memory for it, and 503 says so */
 void answer_json(struct http_conn *c, int status, char *owned);
+
+/* problem_add_error() - ", " and the member of {"error": {...}}; nothing where there is none.  Return: as buf_add() */
+int problem_add_error(struct buf *b, const char *error, size_t len) MUST_CHECK;
 
 /* problem_refusal() - what cloched said to a request: 422, or 503 when it has no room now */
 void problem_refusal(struct http_conn *c, const struct runner_answer *a);

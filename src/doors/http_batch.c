@@ -79,7 +79,7 @@ static void batch_free(struct batch *b)
 	free(b);
 }
 
-/* @name and a value that is JSON; for an error object, its one member. */
+/* "result" and a value that is JSON; of an error object, its one member. */
 static void put_line(struct item *i, bool is_error, const char *json, size_t len)
 {
 	struct batch *b = i->batch;
@@ -90,10 +90,11 @@ static void put_line(struct item *i, bool is_error, const char *json, size_t len
 	r = buf_printf(&out, "{\"line\": %zu", i->line);
 	if (r == 0 && i->id)
 		r = buf_printf(&out, ", \"id\": %s", i->id);
-	r = r ? r : buf_printf(&out, is_error ? ", " : ", \"result\": ");
-	if (r == 0 && is_error && len > 2)
-		r = buf_add(&out, json + 1, len - 2);
+	if (r == 0 && is_error)
+		r = problem_add_error(&out, json, len);
 	else if (r == 0)
+		r = buf_printf(&out, ", \"result\": ");
+	if (r == 0 && !is_error)
 		r = buf_add(&out, json, len);
 	if (r == 0)
 		r = buf_add(&out, "}\n", 2);

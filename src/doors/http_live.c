@@ -209,8 +209,8 @@ static void reply_state(struct http_conn *c, int status, const struct live *l, c
 		r = buf_printf(&b, ", \"%s\": ", name);
 	if (r == 0 && l->json && name)
 		r = buf_add(&b, l->json, l->len);
-	else if (r == 0 && l->json && l->len > 2) /* {"error": {...}}: its member */
-		r = buf_printf(&b, ", %.*s", (int)l->len - 2, l->json + 1);
+	else if (r == 0 && l->json)
+		r = problem_add_error(&b, l->json, l->len);
 	if (r == 0)
 		r = buf_add(&b, "}", 1);
 	if (r < 0)

@@ -9,15 +9,16 @@
 #include "doors/http_status.h"
 #include "job/json.h"
 
-/* {"error": {...}} as a member: what is between its outer braces */
-static int add_error(struct buf *b, const char *error)
+int problem_add_error(struct buf *b, const char *error, size_t len)
 {
-	const char *from = strchr(error, '{');
-	const char *to = strrchr(error, '}');
+	const char *from = len ? memchr(error, '{', len) : NULL;
+	const char *to = len ? memrchr(error, '}', len) : NULL;
+	int r;
 
-	if (!from || !to || to <= from)
+	if (!from || !to || to <= from + 1)
 		return 0;
-	return buf_printf(b, ", %.*s", (int)(to - from - 1), from + 1);
+	r = buf_add(b, ", ", 2);
+	return r < 0 ? r : buf_add(b, from + 1, (size_t)(to - from) - 1);
 }
 
 static char *write_problem(const struct problem *p)
@@ -34,7 +35,7 @@ static char *write_problem(const struct problem *p)
 	if (r == 0)
 		r = job_json_add_bytes(&b, detail, strlen(detail), &ignored);
 	if (r == 0 && p->error)
-		r = add_error(&b, p->error);
+		r = problem_add_error(&b, p->error, strlen(p->error));
 	if (r == 0)
 		r = buf_add(&b, "}", 1);
 	if (r < 0)

@@ -179,13 +179,14 @@ static void end_stream(struct posted *p, struct runner_answer *a)
 	for (int i = 0; i < 2; i++)
 		send_output(p, i + 1, p->carry[i].bytes, p->carry[i].len);
 	buf_init(&b, a->len + 64);
-	if (a->is_refused && a->len > 1) /* {"error": {...}} */
-		r = buf_printf(&b, "{\"event\": \"error\", %.*s", (int)a->len - 1, a->json + 1);
-	else
-		r = buf_printf(&b, "{\"event\": \"result\", \"result\": ");
+	r = buf_printf(&b, "{\"event\": \"%s\"", name);
+	if (r == 0 && a->is_refused)
+		r = problem_add_error(&b, a->json, a->len);
+	else if (r == 0)
+		r = buf_printf(&b, ", \"result\": ");
 	if (r == 0 && !a->is_refused)
 		r = buf_add(&b, a->json, a->len);
-	if (r == 0 && !a->is_refused)
+	if (r == 0)
 		r = buf_add(&b, "}", 1);
 	if (r == 0)
 		send_event(p, name, &b);
