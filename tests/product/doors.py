@@ -14,7 +14,7 @@ import time
 import jsonschema
 
 from harness import strict_json, wait_for
-from serving import Server
+from serving import Daemon, Server
 
 DOOR_USER = "cloche"
 JSON = "application/json"
@@ -135,7 +135,7 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
-class Door:
+class Door(Daemon):
     """cloche-door http of @who at a server of its own, ready"""
 
     def __init__(self, who, env=None, server_env=None, args=(), tcp=True):
@@ -158,36 +158,21 @@ class Door:
                 self.server.path, *map(str, args)]
 
     def start(self):
-        self.p = subprocess.Popen(self.command(*self.args), env=self.who.env(self.env), stderr=subprocess.PIPE, cwd="/",
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        self.reader = threading.Thread(target=self._read, args=(self.p,), daemon=True)
-        self.reader.start()
+        self.watch(subprocess.Popen(self.command(*self.args), env=self.who.env(self.env), stderr=subprocess.PIPE, cwd="/",
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
         assert wait_for(lambda: any("event=http_ready" in line for line in self.lines), 10), (self.p.poll(), self.lines)
 
-    def _read(self, p):
-        for line in p.stderr:
-            self.lines.append(line.decode("utf-8", "backslashreplace"))
-
-    def __enter__(self):
-        return self
-
     def __exit__(self, *exc):
-        self.stop()
-        self.server.stop()
+        try:
+            super().__exit__(*exc)
+        finally:
+            self.server.__exit__(*exc)
 
     def stop(self, number=signal.SIGTERM, seconds=20):
-        if self.p.poll() is None:
-            self.p.send_signal(number)
-            try:
-                self.p.wait(seconds)
-            except subprocess.TimeoutExpired:
-                self.p.kill()
-                self.p.wait()
-                raise AssertionError(f"still there after {seconds} s: {self.lines}") from None
-        self.reader.join(5)
+        status = super().stop(number, seconds)
         self.p.stderr.close()
         self.lines.clear()
-        return self.p.returncode
+        return status
 
     @property
     def token(self):

@@ -22,42 +22,31 @@ VERSION = 1
 INLINE = 61440
 
 
-class Server:
-    """cloche serve of @who, ready; its log is read all the time."""
+class Daemon:
+    """A program that stays; its log is read all the time"""
 
-    def __init__(self, who, socket_path=None, env=None, ready=True, args=None, **kw):
-        self.who = who
-        self.folder = who.folder()
-        self.path = str(socket_path or self.folder / "cloche.sock")
-        self.env = {"XDG_RUNTIME_DIR": str(self.folder), "CLOCHE_HISTORY_PATH": str(self.folder / "state/history.db"), **(env or {})}
-        self.env = {k: v for k, v in self.env.items() if v is not None}
-        self.lines = []
-        args = ["--socket", self.path] if args is None else args
-        self.p = who.popen("serve", *args, env=self.env, **kw)
-        self.reader = threading.Thread(target=self._read, daemon=True)
+    def watch(self, p):
+        self.p = p
+        self.wanted = 0  # its exit status, unless a test causes another one
+        self.reader = threading.Thread(target=self._read, args=(p,), daemon=True)
         self.reader.start()
-        if ready:
-            assert self.wait_log("event=ready"), (self.p.poll(), self.lines)
 
-    def _read(self):
-        for line in self.p.stderr:
+    def _read(self, p):
+        for line in p.stderr:
             self.lines.append(line.decode("utf-8", "backslashreplace"))
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *exc):
-        self.stop(signal.SIGTERM)
-
-    def log(self, *words):
-        return [line for line in self.lines if all(w in line for w in words)]
-
-    def wait_log(self, *words, count=1, seconds=10):
-        return wait_for(lambda: len(self.log(*words)) >= count, seconds)
+    def __exit__(self, kind=None, *_):
+        lines = list(self.lines)
+        status = self.stop()
+        assert status == self.wanted or kind, f"it ended with {status}, not {self.wanted}: {self.lines or lines}"
 
     def stop(self, number=signal.SIGTERM, seconds=20):
         """Its exit status"""
         if self.p.poll() is None:
+            self.wanted = -number if number == signal.SIGKILL else 0
             self.p.send_signal(number)
             try:
                 self.p.wait(seconds)
@@ -67,6 +56,28 @@ class Server:
                 raise AssertionError(f"still there after {seconds} s: {self.lines}") from None
         self.reader.join(5)
         return self.p.returncode
+
+
+class Server(Daemon):
+    """cloche serve of @who, ready"""
+
+    def __init__(self, who, socket_path=None, env=None, ready=True, args=None, **kw):
+        self.who = who
+        self.folder = who.folder()
+        self.path = str(socket_path or self.folder / "cloche.sock")
+        self.env = {"XDG_RUNTIME_DIR": str(self.folder), "CLOCHE_HISTORY_PATH": str(self.folder / "state/history.db"), **(env or {})}
+        self.env = {k: v for k, v in self.env.items() if v is not None}
+        self.lines = []
+        args = ["--socket", self.path] if args is None else args
+        self.watch(who.popen("serve", *args, env=self.env, **kw))
+        if ready:
+            assert self.wait_log("event=ready"), (self.p.poll(), self.lines)
+
+    def log(self, *words):
+        return [line for line in self.lines if all(w in line for w in words)]
+
+    def wait_log(self, *words, count=1, seconds=10):
+        return wait_for(lambda: len(self.log(*words)) >= count, seconds)
 
     def launcher(self):
         """The process of root's server that has root's rights; 0: a user's server has none"""

@@ -50,7 +50,7 @@ def servers(callers):
     made = {name: Server(w) for name, w in callers.items()}
     yield made
     for s in made.values():
-        s.stop()
+        s.__exit__()
 
 
 @pytest.fixture

@@ -150,9 +150,8 @@ def test_it_is_found_by_itself(who, server):
 
 def test_its_usual_place(who):
     if who.is_root:
-        args, kw = ["--socket", "/run/cloche-test-none/x"], {"ready": False}
-        with Server(who, args=args, **kw) as s:
-            assert s.p.wait(10) == 2 and wait_for(lambda: s.log("/run/cloche-test-none"))
+        s = Server(who, args=["--socket", "/run/cloche-test-none/x"], ready=False)
+        assert s.p.wait(10) == 2 and wait_for(lambda: s.log("/run/cloche-test-none"))
         return
     with Server(who, args=[]) as s:
         path = s.folder / "cloche.sock"

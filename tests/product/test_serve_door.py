@@ -122,7 +122,7 @@ def test_it_ends_with_the_server(server):
 
 def test_a_server_that_is_killed_takes_it_along(server):
     (pid,) = server.doors()
-    server.p.kill()
+    assert server.stop(signal.SIGKILL) == -9
     assert wait_for(lambda: pid not in processes(), 10)
 
 

@@ -89,7 +89,7 @@ class Way:
             self.settled(), self.others, [(p, harness.cmdline(p)) for p in harness.tree(self.server.p.pid)])
 
     def close(self):
-        (self.door.__exit__ if self.door else self.server.stop)()
+        (self.door or self.server).__exit__()
 
 
 def way(who, name, env=None):
