@@ -3,6 +3,7 @@
 Whole-product tests: the built binary, as root and as an ordinary user.
 
     CLOCHE_BIN        the binary (default: <repository>/build/cloche)
+    CLOCHE_BIN_FAIL   the one with -Dfail_steps=true (default: <repository>/build-fail/cloche)
     CLOCHE_SHARED     the folder with test data that is not in the repository (default: ../shared beside it)
     CLOCHE_VIA        by which door plain requests go (via.py)
 
@@ -29,6 +30,7 @@ import harness  # noqa: E402
 import via  # noqa: E402
 
 USER = "cloche-test"
+FAIL = pathlib.Path(os.environ.get("CLOCHE_BIN_FAIL") or harness.REPO / "build-fail" / "cloche").absolute()
 
 
 def pytest_configure(config):
@@ -115,6 +117,21 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture
 def who(request, callers):
     return callers[request.param]
+
+
+@pytest.fixture
+def hasty(who, homes):
+    """The caller, with the impatient program"""
+    if not os.access(FAIL, os.X_OK):
+        pytest.skip(f"no build with fail_steps at {FAIL}")
+    path = FAIL
+    if not who.is_root and os.geteuid() == 0 and not _can_execute(_account(), FAIL):
+        copy = homes / "build-fail"
+        if not copy.exists():
+            copy.mkdir()
+            _readable_copy(FAIL.parent, copy)
+        path = copy / FAIL.name
+    return harness.Who(who.name, who.uid, who.gid, who.home, path)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import pytest
 import harness
 from harness import wait_for
 from serving import Native, Server, request
-from test_stuck import hasty  # noqa: F401 (a fixture)
 
 CALM = 8
 science = pytest.mark.skipif(not harness.python_has("numpy", "pandas"),
@@ -44,7 +43,7 @@ def test_refilling_waits_for_running_scripts(who):
             assert wait_for(lambda: parked(n) >= CALM, 10), parked(n)
 
 
-def test_little_memory_keeps_nothing_ready(hasty):  # noqa: F811
+def test_little_memory_keeps_nothing_ready(hasty):
     """The shelf is emptied, and not filled again; forks on demand go on."""
     with Server(hasty, env={"CLOCHE_FAIL_STEP": "low-memory", "CLOCHE_SERVER_POOL_MIN": "4"}) as server:
         with Native(server.path) as n:

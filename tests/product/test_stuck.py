@@ -7,7 +7,6 @@ seconds instead of forty.
 """
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import time
@@ -15,27 +14,10 @@ import time
 import pytest
 
 import harness
-from conftest import _account, _can_execute, _readable_copy
 from harness import cmdline, tree, wait_for
 from serving import Native, Server, parent, request
 
-FAIL = pathlib.Path(os.environ.get("CLOCHE_BIN_FAIL") or harness.REPO / "build-fail" / "cloche").absolute()
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
-
-
-@pytest.fixture
-def hasty(who, homes):
-    """The caller, with the impatient program"""
-    if not os.access(FAIL, os.X_OK):
-        pytest.skip(f"no build with fail_steps at {FAIL}")
-    path = FAIL
-    if not who.is_root and os.geteuid() == 0 and not _can_execute(_account(), FAIL):
-        copy = homes / "build-fail"
-        if not copy.exists():
-            copy.mkdir()
-            _readable_copy(FAIL.parent, copy)
-        path = copy / FAIL.name
-    return harness.Who(who.name, who.uid, who.gid, who.home, path)
 
 
 def insides(root):
@@ -131,12 +113,3 @@ def test_a_zygote_that_does_not_answer(hasty):
             assert time.monotonic() - start < 8
             assert wait_for(lambda: n.run(request("print(1)")).mode == "warm", 10)
         assert not set(stuck) & set(tree(server.p.pid))
-
-
-def test_siblings_of_the_script_are_reaped(hasty):
-    """CLONE_PARENT would make children of the supervisor's, which nobody reaps: it is refused."""
-    script = ("import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
-              "pid = libc.syscall(56, 0x8000 | 17, 0, 0, 0, 0)\n"
-              "if pid == 0:\n    os._exit(0)\nprint(pid, ctypes.get_errno())")
-    r = hasty.trigger(script, "--local", wait=20)
-    assert (r.status, r.stdout) == ("ok", "-1 1\n"), r
