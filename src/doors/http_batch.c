@@ -26,7 +26,6 @@
 #define INPUTS_MAX 10000
 #define TURN_COST  65536 /* of one turn of the loop: bytes of lines, and LINE_COST for each of them */
 #define LINE_COST  64
-#define JSON_FLAGS (JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL)
 
 /* A line under way, or that waits for another try. */
 struct item {
@@ -200,13 +199,11 @@ static int unwrap(struct item *i)
 	json_t *id;
 	int r = 0;
 
-	if (!memmem(i->json, i->len, "\"request\"", 9))
-		return 0;
-	if (job_json_scan(i->json, i->len, &ignored) == 0)
-		o = json_loadb(i->json, i->len, JSON_FLAGS, NULL);
+	if (!memmem(i->json, i->len, "\"request\"", 9) || job_json_load(i->json, i->len, &o, &ignored) < 0)
+		return 0; /* cloched says what is wrong with it */
 	request = json_object_get(o, "request");
 	id = json_object_get(o, "id");
-	if (!json_is_object(o) || !request) { /* cloched says what is wrong with it */
+	if (!json_is_object(o) || !request) {
 		json_decref(o);
 		return 0;
 	}
@@ -344,9 +341,8 @@ static const char *take_inputs(struct batch *b)
 {
 	struct job_error ignored;
 
-	if (job_json_scan(b->body.data, b->body.len, &ignored) == 0)
-		b->template = json_loadb(b->body.data, b->body.len, JSON_FLAGS, NULL);
-	b->inputs = json_incref(json_object_get(b->template, "stdins"));
+	if (job_json_load(b->body.data, b->body.len, &b->template, &ignored) == 0)
+		b->inputs = json_incref(json_object_get(b->template, "stdins"));
 	if (!json_is_object(b->template) || !json_is_array(b->inputs))
 		return "one script for many inputs: {\"script_content\": \"...\", \"stdins\": [...]}";
 	if (json_object_get(b->template, "stdin"))

@@ -95,13 +95,13 @@ static bool take_credit(struct usage *u, double rate, uint64_t *ret_wait_ns)
 static char *environment_of(const char *json, size_t len)
 {
 	struct job_error ignored;
-	json_t *o =
-		job_json_scan(json, len, &ignored) == 0
-			? json_loadb(json, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL)
-			: NULL;
-	json_t *name = json_object_get(o, "environment");
+	json_t *name;
+	json_t *o;
 	char *ret = NULL;
 
+	if (job_json_load(json, len, &o, &ignored) < 0)
+		return NULL;
+	name = json_object_get(o, "environment");
 	if (json_is_object(o) && !name)
 		ret = strdup("default");
 	else if (json_is_string(name))

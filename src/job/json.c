@@ -15,6 +15,9 @@
 #define VALUES_MAX 262144 /* more than args and env can hold in their mebibyte */
 #define LEVELS     3      /* that a field's name is made from, counted from 1 */
 
+/* Integers are read as doubles: exact up to 2^53, above every ceiling, and one path for 5, 5.0 and 1e30. */
+#define FLAGS (JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY)
+
 static int add_chunk(const char *data, size_t len, void *b)
 {
 	return buf_add(b, data, len) < 0 ? -1 : 0;
@@ -112,7 +115,8 @@ static void walk_step(struct walk *w, char c, size_t i)
 	}
 }
 
-int job_json_scan(const char *json, size_t len, struct job_error *e)
+/* scan() - refuse before parsing what would cost a parser dear: deep nesting and very many values */
+static int scan(const char *json, size_t len, struct job_error *e)
 {
 	struct walk w = { 0 };
 
@@ -126,7 +130,8 @@ int job_json_scan(const char *json, size_t len, struct job_error *e)
 	return 0;
 }
 
-const char *job_json_where(const char *json, size_t end, char *buf, size_t size)
+/* where_is() - the field that the text at @end belongs to: "timeout", "env[\"A\"]", "args[3]"; "" for none */
+static const char *where_is(const char *json, size_t end, char *buf, size_t size)
 {
 	struct walk w = { 0 };
 	struct level *outer = &w.levels[1];
@@ -150,4 +155,49 @@ const char *job_json_where(const char *json, size_t end, char *buf, size_t size)
 	else
 		(void)snprintf(buf, size, "%s", name);
 	return buf;
+}
+
+/* refuse_text() - the parser's complaint in our words, with the field that it is about where there is one */
+static int refuse_text(const char *json, size_t len, const json_error_t *je, struct job_error *e)
+{
+	size_t pos = je->position >= 0 && (size_t)je->position <= len ? (size_t)je->position : len;
+	enum json_error_code code = json_error_code(je);
+	char where[FIELD_SIZE];
+	char text[80];
+	char given[GIVEN_SIZE];
+	const char *field = where_is(json, pos, where, sizeof(where))[0] ? where : "request";
+
+	if (code == json_error_out_of_memory)
+		return -ENOMEM;
+	if (code == json_error_duplicate_key)
+		return job_refuse(e, field, "a second value", "each name once in an object");
+	if (code == json_error_numeric_overflow)
+		return job_refuse(e, field, "a number beyond 1e308", "a number that a double can hold");
+	if (code == json_error_null_byte_in_key)
+		return job_refuse(e, field, "a NUL character in a name", "names without NUL (\\u0000)");
+	if (strncmp(je->text, "invalid Unicode", strlen("invalid Unicode")) == 0)
+		return job_refuse(e, field, "a lone surrogate (\\ud800 to \\udfff)", "surrogates in pairs only");
+	if (code == json_error_end_of_input_expected) {
+		(void)snprintf(given, sizeof(given), "more text behind the object (line %d, column %d)", je->line,
+			       je->column);
+		return job_refuse(e, "request", given, "one JSON object and nothing else");
+	}
+	(void)snprintf(given, sizeof(given), "%s (line %d, column %d)",
+		       job_show_plain(text, sizeof(text), je->text, strlen(je->text)), je->line, je->column);
+	return job_refuse(e, field, given, "JSON (RFC 8259) in UTF-8");
+}
+
+int job_json_load(const char *json, size_t len, struct json_t **ret, struct job_error *e)
+{
+	json_error_t je;
+	json_t *value;
+	int r = scan(json, len, e);
+
+	if (r < 0)
+		return r;
+	value = json_loadb(json, len, FLAGS, &je);
+	if (!value)
+		return refuse_text(json, len, &je, e);
+	*ret = value;
+	return 0;
 }

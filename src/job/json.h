@@ -9,7 +9,8 @@
 #include "base/macro.h"
 #include "job/request.h"
 
-/* Inside job alone: what is around the JSON library. */
+/* What is around the JSON library; also for who writes or passes on requests and results as JSON. */
+struct json_t;
 
 /* job_json_add_text() - @data as a JSON string; it must be valid UTF-8.  Return: 0 or -ENOMEM */
 int job_json_add_text(struct buf *b, const char *data, size_t len) MUST_CHECK;
@@ -21,15 +22,10 @@ int job_json_add_bytes(struct buf *b, const char *data, size_t len, bool *ret_er
 int job_json_add_seconds(struct buf *b, uint64_t ns) MUST_CHECK;
 
 /*
- * job_json_scan() - refuse before parsing what would cost a parser dear: deep nesting and very many values
+ * job_json_load() - a request's text, or what holds one: depth and number of values are bounded, names are there once,
+ * every number is a real one
+ * @ret: any value, owned (json_decref())
  *
- * Return: 0, or -EINVAL with @e filled.
+ * Return: 0; -EINVAL with @e filled: a field's name as far as there is one; -ENOMEM.
  */
-int job_json_scan(const char *json, size_t len, struct job_error *e) MUST_CHECK;
-
-/*
- * job_json_where() - the field that the text at @end belongs to: "timeout", "env[\"A\"]", "args[3]"; "" for none
- *
- * Return: @buf (of struct job_error's field's size)
- */
-const char *job_json_where(const char *json, size_t end, char *buf, size_t size);
+int job_json_load(const char *json, size_t len, struct json_t **ret, struct job_error *e) MUST_CHECK;

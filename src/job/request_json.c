@@ -17,9 +17,6 @@
 
 #define BLOB_WORDS "a string or {\"base64\": \"...\"}"
 
-/* Integers are read as doubles: exact up to 2^53, above every ceiling, and one path for 5, 5.0 and 1e30. */
-#define FLAGS (JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL)
-
 typedef int take_fn(struct job *j, const struct job_rules *rules, json_t *v, struct job_error *e);
 
 /* show() - a JSON value as a refusal quotes it */
@@ -339,41 +336,9 @@ static int take_all(struct job *j, const struct job_rules *rules, json_t *root, 
 	return r;
 }
 
-/* refuse_text() - the parser's complaint in our words, with the field that it is about where there is one */
-static int refuse_text(const char *json, size_t len, const json_error_t *je, struct job_error *e)
-{
-	size_t pos = je->position >= 0 && (size_t)je->position <= len ? (size_t)je->position : len;
-	enum json_error_code code = json_error_code(je);
-	char where[FIELD_SIZE];
-	char text[80];
-	char given[GIVEN_SIZE];
-	const char *field = job_json_where(json, pos, where, sizeof(where))[0] ? where : "request";
-
-	if (code == json_error_out_of_memory)
-		return -ENOMEM;
-	if (code == json_error_duplicate_key)
-		return job_refuse(e, field, "a second value", "each name once in an object");
-	if (code == json_error_numeric_overflow)
-		return job_refuse(e, field, "a number beyond 1e308", "a number that a double can hold");
-	if (code == json_error_null_byte_in_key)
-		return job_refuse(e, field, "a NUL character in a name", "names without NUL (\\u0000)");
-	if (strncmp(je->text, "invalid Unicode", strlen("invalid Unicode")) == 0)
-		return job_refuse(e, field, "a lone surrogate (\\ud800 to \\udfff)", "surrogates in pairs only");
-	if (code == json_error_end_of_input_expected) {
-		(void)snprintf(given, sizeof(given), "more text behind the object (line %d, column %d)", je->line,
-			       je->column);
-		return job_refuse(e, "request", given, "one JSON object and nothing else");
-	}
-	(void)snprintf(given, sizeof(given), "%s (line %d, column %d)",
-		       job_show_plain(text, sizeof(text), je->text, strlen(je->text)), je->line, je->column);
-	return job_refuse(e, field, given, "JSON (RFC 8259) in UTF-8");
-}
-
 static int load(const char *json, size_t len, json_t **ret, struct job_error *e)
 {
-	json_error_t je;
 	char given[GIVEN_SIZE];
-	int r;
 
 	if (len > JOB_REQUEST_MAX) {
 		(void)snprintf(given, sizeof(given), "%zu bytes", len);
@@ -383,11 +348,7 @@ static int load(const char *json, size_t len, json_t **ret, struct job_error *e)
 		return job_refuse(e, "request", "an empty text", "one JSON object");
 	if (len >= 3 && memcmp(json, "\xef\xbb\xbf", 3) == 0)
 		return job_refuse(e, "request", "a byte order mark", "JSON in UTF-8 without one");
-	r = job_json_scan(json, len, e);
-	if (r < 0)
-		return r;
-	*ret = json_loadb(json, len, FLAGS | JSON_DECODE_ANY, &je);
-	return *ret ? 0 : refuse_text(json, len, &je, e);
+	return job_json_load(json, len, ret, e);
 }
 
 int job_parse(const char *json, size_t len, const struct job_rules *rules, struct job *ret, struct job_error *e)
