@@ -120,6 +120,14 @@ def who(request, callers):
 
 
 @pytest.fixture
+def root(callers):
+    """For what root alone can do, or two users"""
+    if "root" not in callers:
+        pytest.skip("needs: root")
+    return callers["root"]
+
+
+@pytest.fixture
 def hasty(who, homes):
     """The caller, with the impatient program"""
     if not os.access(FAIL, os.X_OK):

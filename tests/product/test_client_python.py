@@ -422,7 +422,7 @@ def test_a_server_that_dies_and_one_that_comes_back(who):
 
 def test_a_server_of_another_user_is_not_used(callers, servers):
     if "root" not in callers:
-        pytest.skip("needs: two users")
+        pytest.skip("needs: root, two users")
     with pytest.raises(cloche.ServerError, match="neither you nor root"):
         cloche.Client(servers["user"].path).run("print(1)")
 
@@ -545,7 +545,7 @@ def test_the_http_door_needs_its_token(door):
 
 def test_over_http_another_users_door_is_not_used(callers, door):
     if "root" not in callers:
-        pytest.skip("needs: two users")
+        pytest.skip("needs: root, two users")
     with pytest.raises(cloche.ServerError, match="neither you nor root"):
         cloche.Client(f"http+unix:{door.http}").run("print(1)")
 

@@ -353,7 +353,7 @@ def test_killed(who, residue):
 
 def test_root_s_rights_are_given_up(callers):
     if "root" not in callers:
-        pytest.skip("only root has rights to give up")
+        pytest.skip("needs: root, who has rights to give up")
     with Door(callers["root"]) as door:
         text = open(f"/proc/{door.p.pid}/status").read()
         status = dict(line.split(":\t", 1) for line in text.splitlines())

@@ -257,7 +257,7 @@ def _on_a_full_tmpfs(folder):
             f'{{ head -c 1000000 /dev/zero >{folder}/filler 2>/dev/null; exec "$@"; }}', "sh"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a full file system")
+@pytest.mark.usefixtures("root")  # mounts a full file system
 def test_temporary_folder_full(who, residue):
     body = json.dumps({"script_content": "open('/tmp/x', 'w').write('y' * 1000000)\nprint('works')", "artifacts": ["x"],
                        "files": {"f": "x" * 100000}, "stdin": "z" * MIB})
@@ -277,7 +277,7 @@ def test_temporary_folder_full(who, residue):
     residue.assert_none()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a full file system")
+@pytest.mark.usefixtures("root")  # mounts a full file system
 def test_artifacts_into_a_full_disk(who, residue):
     folder = who.folder()
     path = who.file("open('big', 'w').write('y' * 1000000)")

@@ -173,16 +173,13 @@ def test_a_link_that_leads_nowhere_inside(who):
     assert r.stdout == "on\n" and "ModuleNotFoundError" in r.stderr
 
 
-def test_an_environment_without_matplotlib(callers):
-    if "root" not in callers:
-        pytest.skip("only root can take the host's matplotlib away for a test")
-    who = callers["root"]
-    script = who.file("import os\nopen('figure-1.png', 'w').write('x')\nprint(os.environ['MPLBACKEND'])\nimport matplotlib")
+def test_an_environment_without_matplotlib(root):
+    script = root.file("import os\nopen('figure-1.png', 'w').write('x')\nprint(os.environ['MPLBACKEND'])\nimport matplotlib")
     hide = ("mount -t tmpfs none $(dirname $(dirname $(dirname $1))) && shift && exec \"$@\"")
     example = subprocess.run([harness.SYSTEM_PYTHON, "-c", "import matplotlib.backends as b; print(b.__path__[0])"],
                              check=True, capture_output=True, text=True, timeout=60).stdout.strip()
-    p = who.popen("run", "--json", script, before=["unshare", "-m", "sh", "-c", hide, "sh",
-                                                   os.path.join(example, "backend_template.py")])
+    p = root.popen("run", "--json", script, before=["unshare", "-m", "sh", "-c", hide, "sh",
+                                                    os.path.join(example, "backend_template.py")])
     out, err = p.communicate(timeout=60)
     r = harness.Result(harness.strict_json(out))
     assert r.stdout == "Agg\n" and "ModuleNotFoundError" in r.stderr and r.artifacts == [], (r, err)

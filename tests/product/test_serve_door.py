@@ -97,7 +97,7 @@ def test_runs_come_in_by_http(who, server):
 def test_a_group_for_the_socket(callers):
     """Whoever may open root's socket, its door may."""
     if "root" not in callers:
-        pytest.skip("needs root")
+        pytest.skip("needs: root")
     with WithDoor(callers["root"], env={"CLOCHE_SERVER_GROUP": "daemon"}) as s:
         assert wait_for(s.is_open, 10) and os.stat(s.path).st_gid == os.stat(s.http).st_gid == 1
         assert run(s.http, "print(4)")[1]["stdout"] == "4\n"
@@ -143,7 +143,7 @@ def test_no_door_without_settings(who):
 
 def test_roots_door_needs_a_user(callers):
     if "root" not in callers:
-        pytest.skip("needs root")
+        pytest.skip("needs: root")
     if account(callers["root"].folder()) is None:
         pytest.skip("there is a user cloche")
     folder = callers["root"].folder()
