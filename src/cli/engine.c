@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/fd.h"
+#include "run/failed.h"
 #include "run/hint.h"
 #include "run/native.h"
 #include "run/remote.h"
@@ -322,21 +322,6 @@ static int job_of(const struct asked *q, struct job *ret)
 	return job_init(ret, &rules);
 }
 
-static int fill_failed(const struct job *j, const struct err *why, struct result *ret)
-{
-	unsigned char id[16];
-
-	result_init(ret, j);
-	ret->mode = JOB_MODE_COLD;
-	ret->status = STATUS_INTERNAL_ERROR;
-	ret->return_code = RETURN_CODE_NOT_RUN;
-	if (getrandom(id, sizeof(id), 0) == (ssize_t)sizeof(id)) {
-		for (size_t i = 0; i < sizeof(id); i++)
-			(void)snprintf(ret->run_id + 2 * i, 3, "%02x", id[i]);
-	}
-	return result_set_message(ret, "%s", why->msg);
-}
-
 int engine_failed(const struct asked *q, const struct err *why, struct answer *ret, struct err *e)
 {
 	struct answer a = { .is_refused = false };
@@ -344,7 +329,7 @@ int engine_failed(const struct asked *q, const struct err *why, struct answer *r
 	int r = q->job ? 0 : job_of(q, &own);
 
 	if (r == 0) {
-		r = fill_failed(q->job ? q->job : &own, why, &a.result);
+		r = run_failed_result(q->job ? q->job : &own, NULL, why, &a.result);
 		if (!q->job)
 			job_done(&own);
 		if (r < 0)

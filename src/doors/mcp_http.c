@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/fd.h"
 #include "doors/mcp_call.h"
+#include "run/run.h"
 
 #define SESSION_SIZE 33 /* 32 hexadecimal digits */
 #define JSON_TYPE    "application/json"
@@ -229,18 +229,12 @@ static void on_call(struct mcp_http *m, struct http_conn *c, struct mcp_message 
 /* The older clients get a name for what they take for a session, so that no two of them cancel each other's calls. */
 static void answer_initialize(struct http_conn *c, const struct mcp_message *msg)
 {
-	unsigned char random[(SESSION_SIZE - 1) / 2];
-	char header[64] = "Mcp-Session-Id: ";
-	size_t at = strlen(header);
+	char name[SESSION_SIZE];
+	char header[64] = "";
 
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-		answer(c, msg->http_status, msg->reply, msg->reply_len, NULL);
-		return;
-	}
-	for (size_t i = 0; i < sizeof(random); i++)
-		at += (size_t)snprintf(header + at, sizeof(header) - at, "%02x", random[i]);
-	(void)snprintf(header + at, sizeof(header) - at, "\r\n");
-	answer(c, msg->http_status, msg->reply, msg->reply_len, header);
+	if (run_make_id(name) == 0)
+		(void)snprintf(header, sizeof(header), "Mcp-Session-Id: %s\r\n", name);
+	answer(c, msg->http_status, msg->reply, msg->reply_len, *header ? header : NULL);
 }
 
 static void on_message_read(struct mcp_http *m, struct http_conn *c, struct mcp_message *msg)

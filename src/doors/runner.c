@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "job/result.h"
+#include "run/failed.h"
 #include "run/native.h"
 #include "run/remote.h"
 
@@ -106,10 +107,7 @@ static char *lost_result(const char *run_id, const struct err *e)
 	struct result r;
 	char *json = NULL;
 
-	result_init(&r, &nothing);
-	r.mode = JOB_MODE_COLD;
-	memcpy(r.run_id, run_id, sizeof(r.run_id));
-	if (result_set_message(&r, "%s", e->msg) == 0)
+	if (run_failed_result(&nothing, run_id, e, &r) == 0)
 		json = result_write(&r);
 	result_done(&r);
 	return json;

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "run/failed.h"
 #include "run/hint.h"
 
 #define POOL_MIN 1
@@ -122,31 +122,11 @@ static void tell_refusal(struct runner_own_run *run)
 	tell(run, &answer);
 }
 
-/* Ours or the host's: nothing is claimed about the script. */
-static char *failed_result(const struct job *j, const struct err *e)
-{
-	unsigned char id[16];
-	struct result r;
-	char *json = NULL;
-
-	result_init(&r, j);
-	r.mode = JOB_MODE_COLD;
-	r.status = STATUS_INTERNAL_ERROR;
-	r.return_code = RETURN_CODE_NOT_RUN;
-	if (getrandom(id, sizeof(id), 0) == (ssize_t)sizeof(id)) {
-		for (size_t i = 0; i < sizeof(id); i++)
-			(void)snprintf(r.run_id + 2 * i, 3, "%02x", id[i]);
-	}
-	if (result_set_message(&r, "%s", e->msg) == 0)
-		json = result_write(&r);
-	result_done(&r);
-	return json;
-}
-
 /* It did not come to a result: what was asked can't be had here, or something failed that is not the script's. */
 static void tell_failure(struct runner_own_run *run, const struct err *e)
 {
 	struct runner_answer answer = { .json = NULL };
+	struct result r;
 
 	if (e->kind == ERR_INVALID || e->kind == ERR_NOT_FOUND || e->kind == ERR_ACCESS) {
 		(void)snprintf(run->why.field, sizeof(run->why.field), "%s",
@@ -156,7 +136,9 @@ static void tell_failure(struct runner_own_run *run, const struct err *e)
 		tell_refusal(run);
 		return;
 	}
-	answer.json = failed_result(&run->job, e);
+	if (run_failed_result(&run->job, NULL, e, &r) == 0)
+		answer.json = result_write(&r);
+	result_done(&r);
 	tell(run, &answer);
 }
 
