@@ -18,7 +18,7 @@
 
 #define CONCURRENT_MAX 1000000
 #define RATE_MAX       1000000
-#define EXPIRES_MAX_S  (UINT64_C(3650) * 24 * 3600)
+#define EXPIRES_MAX_NS (UINT64_C(3650) * 24 * 3600 * NS_PER_SEC)
 
 static int fail(const struct err *e)
 {
@@ -52,27 +52,13 @@ static int parse_rate(const char *s, double *ret, struct err *e)
 	return 0;
 }
 
-/* "30d", and what a duration may be elsewhere */
 static int parse_expires(const char *s, int64_t *ret, struct err *e)
 {
-	size_t len = strlen(s);
-	uint64_t number = 0;
 	uint64_t ns = 0;
-	char digits[16];
-	int r = -EINVAL;
 
-	if (len > 1 && len < sizeof(digits) && s[len - 1] == 'd') {
-		memcpy(digits, s, len - 1);
-		digits[len - 1] = '\0';
-		r = parse_u64(digits, 1, EXPIRES_MAX_S / (24 * 3600), &number);
-		number *= UINT64_C(24) * 3600;
-	} else if (parse_duration_ns(s, NS_PER_SEC, EXPIRES_MAX_S * NS_PER_SEC, &ns) == 0) {
-		number = ns / NS_PER_SEC;
-		r = 0;
-	}
-	if (r < 0)
+	if (parse_duration_ns(s, NS_PER_SEC, EXPIRES_MAX_NS, &ns) < 0)
 		return refuse(e, "--expires", s, "how long it is good for: 30d, 12h; at most ten years");
-	*ret = (int64_t)time(NULL) + (int64_t)number;
+	*ret = (int64_t)time(NULL) + (int64_t)(ns / NS_PER_SEC);
 	return 0;
 }
 
