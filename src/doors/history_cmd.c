@@ -54,14 +54,6 @@ struct page {
 	char cursor[HISTORY_CURSOR];
 };
 
-static int fail(const struct err *e)
-{
-	char line[sizeof(e->msg)];
-
-	(void)fprintf(stderr, "cloche: %s\n", text_visible_in(line, sizeof(line), e->msg, strlen(e->msg)));
-	return e->kind == ERR_INVALID ? DOOR_USAGE : e->kind == ERR_NOT_FOUND ? DOOR_NOT_FOUND : DOOR_COULD_NOT;
-}
-
 static int add_line(struct buf *b, const struct history_row *row)
 {
 	char script[200];
@@ -152,7 +144,7 @@ static int told(int r, struct err *e)
 		return DOOR_OK;
 	if (e->kind == ERR_NONE)
 		(void)err_set(e, ERR_HOST, -r, "standard output");
-	return fail(e);
+	return door_fail(e);
 }
 
 static int list(struct history_reader *r, const struct request *q)
@@ -261,7 +253,7 @@ static int follow(const char *path, const struct request *q)
 		if (!r && history_reader_open(path, &r, &e) < 0) {
 			if (e.kind == ERR_NOT_FOUND)
 				continue;
-			return fail(&e);
+			return door_fail(&e);
 		}
 		if (after < 0) {
 			k = history_last(r, &after, &e);
@@ -285,7 +277,7 @@ static int list_at(const char *path, const struct request *q)
 	if (q->is_followed)
 		return follow(path, q);
 	if (history_reader_open(path, &r, &e) < 0) {
-		status = fail(&e);
+		status = door_fail(&e);
 		if (e.kind == ERR_NOT_FOUND)
 			(void)fputs("cloche: runs at a server (cloche serve) are written there\n", stderr);
 		return e.kind == ERR_NOT_FOUND ? DOOR_OK : status;
@@ -307,7 +299,7 @@ static int show_at(const char *path, const struct request *q)
 	history_reader_close(r); /* before anybody reads what we write */
 	if (k == 0)
 		k = history_show_print(&q->show, json, &e);
-	return k < 0 ? fail(&e) : DOOR_OK;
+	return k < 0 ? door_fail(&e) : DOOR_OK;
 }
 
 static int refuse(const char *what, const char *given, const char *allowed)
@@ -317,7 +309,7 @@ static int refuse(const char *what, const char *given, const char *allowed)
 
 	(void)text_visible_in(shown, sizeof(shown), given, strlen(given));
 	(void)err_set(&e, ERR_INVALID, 0, "%s: \"%s\" is not allowed: %s", what, shown, allowed);
-	return fail(&e);
+	return door_fail(&e);
 }
 
 static int take_option(struct request *q, int c, const char *value)
@@ -403,7 +395,7 @@ int door_history(int argc, char **argv)
 		k = history_path(q.path ? q.path : s.conf.history.path, geteuid(), environ, &path, &e);
 	settings_done(&s);
 	if (k < 0 || !path)
-		return fail(&e);
+		return door_fail(&e);
 	if (q.n_operands == 2 && strcmp(q.operands[0], "show") == 0)
 		return show_at(path, &q);
 	if (q.n_operands == 0)

@@ -17,8 +17,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/macro.h"
 #include "doors/doors.h"
+#include "job/text.h"
 
 static const struct door {
 	const char *name;
@@ -29,6 +31,14 @@ static const struct door {
 	{ "token", door_token },
 	{ "history", door_history },
 };
+
+int door_fail(const struct err *e)
+{
+	char line[sizeof(e->msg)];
+
+	(void)fprintf(stderr, "cloche: %s\n", text_visible_in(line, sizeof(line), e->msg, strlen(e->msg)));
+	return e->kind == ERR_INVALID ? DOOR_USAGE : e->kind == ERR_NOT_FOUND ? DOOR_NOT_FOUND : DOOR_COULD_NOT;
+}
 
 int main(int argc, char **argv)
 {

@@ -14,19 +14,10 @@
 #include "base/parse.h"
 #include "doors/doors.h"
 #include "doors/tokens.h"
-#include "job/text.h"
 
 #define CONCURRENT_MAX 1000000
 #define RATE_MAX       1000000
 #define EXPIRES_MAX_NS (UINT64_C(3650) * 24 * 3600 * NS_PER_SEC)
-
-static int fail(const struct err *e)
-{
-	char line[sizeof(e->msg)];
-
-	(void)fprintf(stderr, "cloche: %s\n", text_visible_in(line, sizeof(line), e->msg, strlen(e->msg)));
-	return e->kind == ERR_INVALID ? DOOR_USAGE : e->kind == ERR_NOT_FOUND ? DOOR_NOT_FOUND : DOOR_COULD_NOT;
-}
 
 static int refuse(struct err *e, const char *option, const char *given, const char *allowed)
 {
@@ -116,7 +107,7 @@ static int add(struct tokens *all, struct token *t, const char *name)
 		r = tokens_add(all, t, secret, &e);
 	}
 	if (r < 0)
-		return fail(&e);
+		return door_fail(&e);
 	(void)printf("%s\n", secret);
 	explicit_bzero(secret, sizeof(secret));
 	if (isatty(STDERR_FILENO))
@@ -194,9 +185,9 @@ static int dispatch(struct tokens *all, struct token *t, bool is_json, char **op
 	if (n == 1 && strcmp(operands[0], "list") == 0)
 		return list(all, is_json);
 	if (n == 2 && strcmp(operands[0], "remove") == 0)
-		return tokens_remove(all, operands[1], &e) < 0 ? fail(&e) : DOOR_OK;
+		return tokens_remove(all, operands[1], &e) < 0 ? door_fail(&e) : DOOR_OK;
 	(void)err_set(&e, ERR_INVALID, 0, "token: add NAME, list, or remove NAME");
-	return fail(&e);
+	return door_fail(&e);
 }
 
 int door_token(int argc, char **argv)
@@ -228,7 +219,7 @@ int door_token(int argc, char **argv)
 		r = tokens_path(geteuid(), &path, &e);
 	if (r == 0)
 		r = tokens_open(&all, path, &e);
-	status = r < 0 ? fail(&e) : dispatch(&all, &t, is_json, argv + optind, argc - optind);
+	status = r < 0 ? door_fail(&e) : dispatch(&all, &t, is_json, argv + optind, argc - optind);
 	for (size_t i = 0; i < t.environments.n; i++)
 		free(t.environments.items[i]);
 	free(t.environments.items);
