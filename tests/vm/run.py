@@ -33,7 +33,8 @@ OUT_BYTES = 256 << 20
 DEBS = TOP / "build/deb"
 FAIL = TOP / "build-fail"
 PACKAGE = "package"  # its life, which is no group of pytest's
-PLAIN = "plain"  # a boot of its own: without systemd
+PLAIN = "plain"  # boots of their own: without systemd
+PLAIN_V1 = "plain-v1"  # a group of v2 that is gone can keep a controller from v1 for good, so this is one more
 GROUPS = (PACKAGE, "hosts-root", "product-root", "attack-root", "attack-delegated", "attack-user", PLAIN)
 UNITS = ("sandbox_cgroup", "sandbox_cgroup_host")
 CONSOLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -96,7 +97,7 @@ def boot(folder, seconds, more=""):
 
 
 def one_boot(script, groups, only, name, more=""):
-    """What this boot found is added to VM/out; a boot without an end leaves a step that failed there."""
+    """What this boot found is added to VM/out; one that did not come to a good end leaves a step that failed there."""
     folder = VM / f"run-{os.getpid()}"
     folder.mkdir()
     try:
@@ -106,8 +107,10 @@ def one_boot(script, groups, only, name, more=""):
         with open(VM / "out/steps", "a") as f:
             steps = found / "steps" if found else None
             f.write(steps.read_text() if steps and steps.exists() else "")
-            if not found:
-                f.write(f"failed the guest ({name}) came to its end\n")
+            status = found / "status" if found else None
+            code = status.read_text().strip() if status and status.exists() else "none"
+            if code != "0":
+                f.write(f"failed the guest ({name}) came to its end: status {code}\n")
         for path in found.iterdir() if found else ():
             if path.name not in ("steps", "now", "before", "last.log"):
                 shutil.move(path, VM / "out" / path.name)
@@ -206,7 +209,8 @@ def main():
     if with_systemd:
         one_boot(args.script, with_systemd, args.only, "systemd")
     if PLAIN in groups and args.script == HERE / "guest.sh":
-        one_boot(args.script, (PLAIN,), args.only, "plain", "init=/usr/local/sbin/vm-start")
+        for name in (PLAIN, PLAIN_V1):
+            one_boot(args.script, (name,), args.only, name, "init=/usr/local/sbin/vm-start")
     if args.script != HERE / "guest.sh":
         return int((VM / "out/status").read_text())
     return count(VM / "out", groups, args.only)
