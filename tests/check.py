@@ -4,7 +4,7 @@
 
 The last line is "N passed, N failed".  A skip is a failure, unless its reason is "needs: ..." and begins with a line of
 tests/NEEDS-VM: another kind of host, which `make check-vm` has ("shared: ..." is data that is no part of the product).  What
-was skipped stands in build/skipped.json, and make check-vm runs all of it.
+was skipped stands in build/skipped.json, and make check-vm fails for each of these that did not pass there.
 """
 import json
 import os
