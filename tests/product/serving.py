@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import subprocess
+import termios
 import threading
 
 from harness import Result, processes, strict_json, tree, wait_for
@@ -20,6 +21,7 @@ STREAM_INPUT, STREAM_OUTPUT, TELL_ID = 1, 2, 4
 BUSY = 4
 VERSION = 1
 INLINE = 61440
+FOREVER = "import os, time\nos.write(1, b'begun\\n')\ntime.sleep(300)\n"
 
 
 class Daemon:
@@ -205,6 +207,38 @@ class Native:
 
     def cancel(self):
         self.s.shutdown(socket.SHUT_WR)
+
+
+def begun(n, **fields):
+    """A run that says that it has begun"""
+    n.start(request(FOREVER, timeout=100, **fields), STREAM_OUTPUT)
+    assert n.take() == (OUTPUT, 1, b"begun\n")
+
+
+def until_warm(mode, seconds=20):
+    """@mode: of a run that is made for it"""
+    assert wait_for(lambda: mode() == "warm", seconds, 0.1), f"never warm, in {seconds} s"
+
+
+def on_terminal(who, *args, env=None, columns=80, **kw):
+    """(exit status, what the terminal got): standard output and error, unless @kw has them elsewhere"""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    os.chmod(os.ttyname(theirs), 0o666)
+    p = who.popen(*args, **{"stdout": theirs, "stderr": theirs, **kw}, env={"TERM": "xterm", **(env or {})})
+    os.close(theirs)
+    got = b""
+    while True:
+        try:
+            data = os.read(ours, 65536)
+        except OSError:  # the last one who had it open is gone
+            data = b""
+        if not data:
+            break
+        got += data
+    os.close(ours)
+    p.communicate(timeout=30)
+    return p.returncode, got
 
 
 def memfd(body, seals=fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW):

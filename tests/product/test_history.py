@@ -4,7 +4,6 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import pty
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +13,7 @@ import time
 import pytest
 
 from harness import strict_json, wait_for
-from serving import STREAM_OUTPUT, Native, Server, request
+from serving import STREAM_OUTPUT, Native, Server, on_terminal, request
 
 STATS, STATS_REPLY = 6, 71
 MARK = "q7mark3"
@@ -284,25 +283,6 @@ def test_two_followers_see_each_run_once(who, server):
         assert sorted(got) == sorted(first + rest) and got[:5] == first
 
 
-def on_terminal(who, *args, env):
-    """What a terminal would be sent"""
-    master, slave = pty.openpty()
-    p = who.popen(*args, env=env, stdout=slave)
-    os.close(slave)
-    text = b""
-    while True:
-        try:
-            data = os.read(master, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        text += data
-    os.close(master)
-    p.communicate(timeout=20)
-    return text.replace(b"\r\n", b"\n")
-
-
 def test_a_terminal_obeys_nothing(who, server):
     evil = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202e"
     r = server.run(f"import sys\n# {evil}\nsys.stdout.write('out' + chr(27) + '[31m\\n')\nraise ValueError('\\x1b[5m')",
@@ -311,7 +291,7 @@ def test_a_terminal_obeys_nothing(who, server):
     env = {"CLOCHE_HISTORY_PATH": str(server.db)}
     for args in ([], ["show", r.run_id], ["show", r.run_id, "--stdout"], ["show", r.run_id, "--script"],
                  ["show", r.run_id, "--stderr"], ["--json"]):
-        text = on_terminal(who, "history", *args, env=env).decode()
+        text = on_terminal(who, "history", *args, env=env, stderr=subprocess.PIPE)[1].replace(b"\r\n", b"\n").decode()
         assert text and not any((c < " " and c != "\n") or "\x7f" <= c <= "\x9f" for c in text), (args, text)
         assert "\u202e" not in text, (args, text)
         if args == ["--json"]:

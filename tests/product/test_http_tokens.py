@@ -10,6 +10,7 @@ import pytest
 
 from doors import JSON, LINES, Door
 from harness import strict_json, wait_for
+from serving import until_warm
 
 
 class Tokens:
@@ -168,8 +169,9 @@ def test_two_tokens_share_no_interpreter(door, tokens):
 
     def warm(secret):
         """What a warm run says, as soon as there are any"""
-        answer = wait_for(lambda: (a := door.run("print(hash('a'))", tcp=True, token=secret, mode="warm")).status == 200 and a)
-        return answer.json["stdout"]
+        until_warm(lambda: door.run("pass", tcp=True, token=secret).json["mode"], 5)
+        return door.run("print(hash('a'))", tcp=True, token=secret, mode="warm").json["stdout"]
+
     left, right = {warm(one) for _ in range(3)}, {warm(two) for _ in range(3)}
     assert len(left) == len(right) == 1 and left != right
 

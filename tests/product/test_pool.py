@@ -6,7 +6,7 @@ import pytest
 
 import harness
 from harness import wait_for
-from serving import Native, Server, request
+from serving import Native, Server, request, until_warm
 
 CALM = 8
 science = pytest.mark.skipif(not harness.python_has("numpy", "pandas"),
@@ -19,7 +19,7 @@ def parked(n, name="default"):
 
 
 def warm(n, **fields):
-    assert wait_for(lambda: n.run(request("pass", **fields)).mode == "warm", 30, 0.1), "never warm"
+    until_warm(lambda: n.run(request("pass", **fields)).mode, 30)
 
 
 def test_refilling_waits_for_running_scripts(who):
@@ -27,7 +27,7 @@ def test_refilling_waits_for_running_scripts(who):
     with Server(who, env={"CLOCHE_SERVER_POOL_MIN": str(CALM), "CLOCHE_SERVER_MAX_RUNNING": "2"}) as server:
         with Native(server.path) as n, Native(server.path) as long, Native(server.path) as quick:
             assert wait_for(lambda: parked(n) == CALM, 20), parked(n)
-            long.start(request("import time\nprint('up', flush=True)\ntime.sleep(2.5)"), flags=2)
+            long.start(request("import os, time\nos.write(1, b'up\\n')\ntime.sleep(2.5)"), flags=2)
             assert long.take()[2] == b"up\n"
             for _ in range(CALM - 1):
                 assert quick.run(request("print(1)")).mode == "warm"

@@ -7,33 +7,10 @@ import time
 
 import pytest
 
+from serving import on_terminal
+
 SHOWN = re.compile(rb"cloche: \d+\.\d s of 60 s at most")
 ERASE = b"\r\x1b[K"
-
-
-def on_terminal(who, *args, env=None, stdout=None, columns=80):
-    """(exit status, what the terminal got)"""
-    import fcntl
-    import struct
-    import termios
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    os.chmod(os.ttyname(theirs), 0o666)
-    p = who.popen(*args, stderr=theirs, stdout=stdout or theirs, env={"TERM": "xterm", **(env or {})})
-    os.close(theirs)
-    got = b""
-    while True:
-        try:
-            data = os.read(ours, 65536)
-        except OSError:  # the last one who had it open is gone
-            data = b""
-        if not data:
-            break
-        got += data
-    os.close(ours)
-    return p.wait(30), got
-
-
 SLOW = "import time\nprint('begin', flush=True)\ntime.sleep(0.5)\nprint('end')"
 
 

@@ -11,13 +11,12 @@ import time
 import pytest
 
 from harness import Result, forbid_processes, marked, strict_json, tree, wait_for
-from serving import (BUSY, DIFFERS, INPUT, OUTPUT, RESULT, RUN, STREAM_INPUT, STREAM_OUTPUT, Native, Server, memfd,
-                     request)
+from serving import (BUSY, DIFFERS, FOREVER, INPUT, OUTPUT, RESULT, RUN, STREAM_INPUT, STREAM_OUTPUT, Native, Server, begun,
+                     memfd, request)
 
 MIB = 1 << 20
 VARIES = {"mode", "run_id", "execution_time", "cpu_time", "queue_time", "peak_memory_bytes"}
 SLEEP = "import time\ntime.sleep({})\n"
-FOREVER = "import os, time\nos.write(1, b'begun\\n')\ntime.sleep(300)\n"
 A_SECOND = "import os, time\nos.write(1, b'x\\n')\ntime.sleep({})\nos.write(1, b'whole\\n')"
 
 
@@ -32,13 +31,6 @@ def narrow(who):
     """One run at a time"""
     with Server(who, env={"CLOCHE_SERVER_MAX_RUNNING": "1", "CLOCHE_SERVER_QUEUE_MAX": "20"}) as s:
         yield s
-
-
-def begun(n):
-    """A run that says that it has begun"""
-    n.start(request(FOREVER, timeout=100), STREAM_OUTPUT)
-    kind, code, body = n.take()
-    assert (kind, code, body) == (OUTPUT, 1, b"begun\n")
 
 
 def works(server):

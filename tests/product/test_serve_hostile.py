@@ -10,8 +10,7 @@ import threading
 import pytest
 
 from harness import wait_for
-from serving import BUSY, RESULT, Native, Server, request
-from test_serve import begun
+from serving import BUSY, RESULT, Native, Server, begun, request
 
 MIB = 1 << 20
 CONNECTIONS = 1024  # that the server takes in all

@@ -9,9 +9,7 @@ import struct
 import pytest
 
 from harness import Residue, processes, wait_for
-from serving import OUTPUT, STREAM_OUTPUT, Native, Server, request
-
-FOREVER = "import os, time\nos.write(1, b'begun\\n')\ntime.sleep(300)\n"
+from serving import STREAM_OUTPUT, Native, Server, begun, request
 
 
 @pytest.fixture
@@ -24,11 +22,6 @@ def root(callers):
 def status(pid):
     with open(f"/proc/{pid}/status") as f:
         return dict(re.findall(r"(\w+):\t(.*)", f.read()))
-
-
-def begun(n, **fields):
-    n.start(request(FOREVER, timeout=100, **fields), STREAM_OUTPUT)
-    assert n.take() == (OUTPUT, 1, b"begun\n")
 
 
 def test_the_front_has_no_rights(root):

@@ -9,9 +9,8 @@ import time
 import pytest
 
 from harness import REPO, strict_json, wait_for
-from serving import ACCEPTED, BUSY, OUTPUT, STREAM_INPUT, STREAM_OUTPUT, TELL_ID, TENANT, Native, Server, request
-
-FOREVER = "import os, time\nos.write(1, b'begun\\n')\ntime.sleep(300)\n"
+from serving import (ACCEPTED, BUSY, FOREVER, OUTPUT, STREAM_INPUT, STREAM_OUTPUT, TELL_ID, TENANT, Native, Server, begun,
+                     request, until_warm)
 
 
 @pytest.fixture
@@ -22,11 +21,6 @@ def server(who):
 
 def narrow(who, queue="20"):
     return Server(who, env={"CLOCHE_SERVER_MAX_RUNNING": "1", "CLOCHE_SERVER_QUEUE_MAX": queue})
-
-
-def begun(n):
-    n.start(request(FOREVER, timeout=100), STREAM_OUTPUT)
-    assert n.take() == (OUTPUT, 1, b"begun\n")
 
 
 def accepted(n, obj, flags=0):
@@ -199,7 +193,7 @@ TRACES = "import sys\nprint(hash('a'), id(sys.modules))"
 
 def warm(n, script=TRACES, **fields):
     """The output of a warm run, once there can be one"""
-    assert wait_for(lambda: n.run(request("pass")).obj["mode"] == "warm", 20), "no warm run"
+    until_warm(lambda: n.run(request("pass")).mode)
     r = n.run(request(script, mode="warm", **fields))
     assert r.status == "ok", r.obj
     return r.stdout

@@ -16,7 +16,7 @@ import subprocess
 import time
 
 import harness
-from serving import Native, Server, request
+from serving import Native, Server, request, until_warm
 
 NAMES = ("local", "server", "http")
 READY = 20
@@ -41,11 +41,8 @@ class Way:
             self.server = self.door.server
         else:
             self.server = Server(who, env=env)
-        end = time.monotonic() + READY
         with Native(self.server.path) as n:
-            while n.run(request("pass")).mode != "warm":
-                assert time.monotonic() < end, f"nothing is warm after {READY} s: {self.server.lines}"
-                time.sleep(0.1)
+            until_warm(lambda: n.run(request("pass")).mode, READY)
         self.others = self.calm()
 
     def ask(self, body, timeout):
