@@ -194,12 +194,14 @@ def test_functions_exist(name):
 
 def test_five_questions():
     for path, function in (("cli/build.c", "build_job"), ("job/request_json.c", "job_parse"),
-                           ("run/supervise.c", "on_deadline"), ("run/supervise.c", "on_executed")):
+                           ("run/supervise.c", "on_deadline"), ("run/supervise.c", "work_begin")):
         assert defined(path, function), function
     assert "} steps[] = {" in page("src/sandbox/inside.c")
-    for function in ("on_executed", "hand_over"):
-        body = re.search(rf"^static void {function}\(.*?^}}", page("src/run/supervise.c"), re.M | re.S)[0]
-        assert "enter(w, WORK_RUNNING, w->job.timeout_ns);" in body, function
+    for path, function, what in (("run/supervise.c", "work_begin", "work_enter(w, WORK_RUNNING, w->job.timeout_ns);"),
+                                 ("run/supervise.c", "on_executed", "work_begin(w, "),
+                                 ("run/warm.c", "warm_hand_over", "work_begin(w, ")):
+        body = re.search(rf"^(?:static )?void {function}\(.*?^}}", page(f"src/{path}"), re.M | re.S)[0]
+        assert what in body, function
 
 
 def test_architecture_is_short_and_maps_every_module():
