@@ -26,7 +26,7 @@ asan: deps-test ## unit and product tests with ASan and UBSan in everything that
 	[ -f build-asan/build.ninja ] || CC=gcc $(MESON) setup build-asan $(SAN)
 	ninja -C build-asan
 	$(MESON) test -C build-asan --print-errorlogs --suite unit --suite fuzz
-	CLOCHE_BIN=$(CURDIR)/build-asan/cloche /usr/bin/python3 -B -m pytest -q -p no:cacheprovider $(addprefix tests/product/test_,$(addsuffix .py,contract exit bad_input artifacts))
+	CLOCHE_BIN=$(CURDIR)/build-asan/cloche /usr/bin/python3 -B -m pytest -q -p no:cacheprovider $(addprefix tests/product/test_,$(addsuffix .py,contract exit bad_input artifacts http http_wire http_tokens mcp mcp_http history tenants))
 
 fuzz: deps-test ## a minute of libFuzzer for each parser
 	[ -f build-fuzz/build.ninja ] || CC=clang $(MESON) setup build-fuzz $(SAN) -Dfuzz=true
