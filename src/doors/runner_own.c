@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "job/refuse.h"
 #include "run/failed.h"
 #include "run/hint.h"
 
@@ -270,16 +271,12 @@ static int parse(struct runner_own_run *run, const struct runner_request *q)
 	const struct settings *s = run->owner->settings;
 	int r = job_parse(q->json, q->len, &s->conf.rules, &run->job, &run->why);
 
-	if (r < 0 || run->job.mode != JOB_MODE_WARM || s->options.pool.max)
+	if (r < 0)
 		return r;
-	job_done(&run->job);
-	(void)snprintf(run->why.field, sizeof(run->why.field), "mode");
-	(void)snprintf(run->why.given, sizeof(run->why.given), "\"warm\"");
-	(void)snprintf(run->why.allowed, sizeof(run->why.allowed),
-		       "auto or cold: no interpreter is kept ready (pool_max is 0)");
-	(void)snprintf(run->why.message, sizeof(run->why.message), "mode: \"warm\" is not allowed: %s",
-		       run->why.allowed);
-	return -EINVAL;
+	r = job_check_pool(&run->job, s->options.pool.max > 0, &run->why);
+	if (r < 0)
+		job_done(&run->job);
+	return r;
 }
 
 int runner_own_start(struct runner_own *r, const struct runner_request *q, struct runner_own_run **ret, struct err *e)

@@ -46,6 +46,13 @@ int job_refuse_missing(struct job_error *e, const char *field, const char *allow
 	return r;
 }
 
+int job_check_pool(const struct job *j, bool has_pool, struct job_error *e)
+{
+	if (j->mode != JOB_MODE_WARM || has_pool)
+		return 0;
+	return job_refuse(e, "mode", "\"warm\"", "auto or cold: no interpreter is kept ready (server.pool_max is 0)");
+}
+
 static char folded(char c)
 {
 	return c == '-' || c == ' ' ? '_' : (char)tolower((unsigned char)c);

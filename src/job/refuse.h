@@ -6,7 +6,7 @@
 #include "base/macro.h"
 #include "job/request.h"
 
-/* Inside job alone: how a refusal is worded, and what request.c offers to request_json.c. */
+/* How a refusal is worded, for who refuses a request; and, inside job alone, what request.c offers to request_json.c. */
 
 #define FIELD_SIZE sizeof(((struct job_error *)NULL)->field)
 #define GIVEN_SIZE sizeof(((struct job_error *)NULL)->given)
@@ -16,6 +16,9 @@ int job_refuse(struct job_error *e, const char *field, const char *given, const 
 
 /* job_refuse_missing() - a required field is not there.  Return: -EINVAL */
 int job_refuse_missing(struct job_error *e, const char *field, const char *allowed, ...) PRINTF_LIKE(3, 4);
+
+/* job_check_pool() - no "warm" where no interpreter is kept ready (@has_pool).  Return: 0 or -EINVAL */
+int job_check_pool(const struct job *j, bool has_pool, struct job_error *e) MUST_CHECK;
 
 /*
  * job_refuse_unknown() - name the nearest of @known when one is close, all of them otherwise

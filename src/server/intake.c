@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "job/refuse.h"
 #include "run/environments.h"
 #include "server/log.h"
 #include "server/server.h"
@@ -38,20 +39,6 @@ void intake_busy(struct server *s, struct client *c)
 			       s->n_waiting);
 	}
 	intake_refuse(s, c, ERR_BUSY, &why);
-}
-
-/* What only the installation can say about a valid job.  Return: 0, or -EINVAL with @why filled */
-static int settle(const struct job *j, bool has_pool, struct job_error *why)
-{
-	if (j->mode != JOB_MODE_WARM || has_pool)
-		return 0;
-	(void)snprintf(why->field, sizeof(why->field), "mode");
-	(void)snprintf(why->given, sizeof(why->given), "\"warm\"");
-	(void)snprintf(why->allowed, sizeof(why->allowed),
-		       "auto or cold: no interpreter is kept ready (server.pool_max is 0)");
-	(void)snprintf(why->message, sizeof(why->message), "%s: %s is not allowed: %s", why->field, why->given,
-		       why->allowed);
-	return -EINVAL;
 }
 
 /* The tenant with the most waiting requests, if it has more than @t would have. */
@@ -135,7 +122,7 @@ int intake(struct server *s, struct client *c, const char *json, size_t len)
 	}
 	r = job_parse(json, len, &s->shared->settings.conf.rules, &job, &why);
 	if (r == 0) {
-		r = settle(&job, s->shared->settings.options.pool.max > 0, &why);
+		r = job_check_pool(&job, s->shared->settings.options.pool.max > 0, &why);
 		if (r < 0)
 			job_done(&job);
 	}
