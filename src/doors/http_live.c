@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -22,15 +21,7 @@
 #define ENDED_BYTES_MAX ((size_t)256 << 20)
 #define ENDED_COST      (ENDED_BYTES_MAX / ENDED_MAX) /* of one, beside its bytes */
 #define TENANTS_MAX     64
-#define ENDED_AGE_US    (INT64_C(3600) * 1000000)
-
-static int64_t now_us(void)
-{
-	struct timeval tv;
-
-	(void)gettimeofday(&tv, NULL);
-	return (int64_t)tv.tv_sec * 1000000 + tv.tv_usec;
-}
+#define ENDED_AGE_US    (3600 * US_PER_SEC)
 
 void live_free(struct live *l)
 {
@@ -40,7 +31,7 @@ void live_free(struct live *l)
 
 void live_add(struct live *l)
 {
-	l->started_us = now_us();
+	l->started_us = clock_wall_us();
 	l->next = l->door->live;
 	l->door->live = l;
 }
@@ -102,7 +93,7 @@ static void forget(struct door *d, struct live **at)
 /* Old ones go; where they are too many or too large, those of whoever has the most. */
 static void forget_ended(struct door *d)
 {
-	int64_t oldest = now_us() - ENDED_AGE_US;
+	int64_t oldest = clock_wall_us() - ENDED_AGE_US;
 	struct live **at = &d->ended;
 
 	while (*at) {
@@ -118,7 +109,7 @@ static void forget_ended(struct door *d)
 void live_keep(struct live *l)
 {
 	l->run = NULL;
-	l->started_us = now_us(); /* from now on: since when it is kept */
+	l->started_us = clock_wall_us(); /* from now on: since when it is kept */
 	l->next = l->door->ended;
 	l->door->ended = l;
 	l->door->ended_bytes += l->len;
@@ -321,7 +312,7 @@ static int read_query(struct http_conn *c, struct list_query *q, struct history_
 		bad_query(c, "limit: a whole number, at least 1, at most 1000");
 		return -1;
 	}
-	if (*q->since && history_time_parse(q->since, now_us(), &ret->since_us) < 0) {
+	if (*q->since && history_time_parse(q->since, clock_wall_us(), &ret->since_us) < 0) {
 		bad_query(c, "since: a time like 2026-01-31T12:34:56Z, or an age like 2h");
 		return -1;
 	}

@@ -14,8 +14,7 @@
 #include "history/shape.h"
 #include "job/json.h"
 
-#define US_PER_SEC INT64_C(1000000)
-#define YEARS_NS   (UINT64_C(100) * 365 * 86400 * NS_PER_SEC)
+#define YEARS_NS (UINT64_C(100) * 365 * 86400 * NS_PER_SEC)
 
 int shape_add_string(struct buf *b, const char *name, const char *text)
 {

@@ -25,7 +25,6 @@
 #define PRUNE_ROWS     256
 #define VACUUM_PAGES   1024
 #define ROW_MAX        (UINT64_C(4) << 20)
-#define US_PER_NS      1000
 
 static const char schema[] =
 	"CREATE TABLE runs (seq INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL UNIQUE, time INTEGER NOT NULL,"
@@ -385,7 +384,7 @@ static int prune_some(struct store *s, int64_t seq, int rows)
 
 static int prune_old(struct store *s, int64_t now_us)
 {
-	int64_t since = now_us - (int64_t)(s->max_age_ns / US_PER_NS);
+	int64_t since = now_us - (int64_t)(s->max_age_ns / NS_PER_US);
 	char sql[160];
 
 	(void)snprintf(sql, sizeof(sql),

@@ -30,7 +30,6 @@
 #define SAY_NS      (60 * NS_PER_SEC)
 #define ENTRY_BYTES (sizeof(struct history_entry) + 256)
 #define LEFT_OUT    "not kept in the history"
-#define US_PER_SEC  1000000
 
 struct history {
 	pthread_t thread;
@@ -52,14 +51,6 @@ struct history {
 	bool is_closing;
 	uint64_t close_at_ns;
 };
-
-static int64_t wall_us(void)
-{
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * US_PER_SEC + t.tv_nsec / 1000;
-}
 
 /* A line a minute at most; what is said of the end of trouble is due whenever its beginning was said. */
 static void PRINTF_LIKE(3, 4) say(struct history *h, bool is_bad, const char *fmt, ...)
@@ -243,7 +234,7 @@ static enum store_outcome prune(struct history *h, struct err *e)
 	bool has_more = true;
 
 	while (has_more && o == STORE_DONE && goes_on(h))
-		o = store_prune(&h->store, wall_us(), &has_more, e);
+		o = store_prune(&h->store, clock_wall_us(), &has_more, e);
 	return o;
 }
 
@@ -396,7 +387,7 @@ static struct history_entry *entry_make(const struct history *h, struct history_
 	(void)snprintf(n->tenant, sizeof(n->tenant), "%.*s", (int)sizeof(n->tenant) - 1, r->tenant);
 	(void)snprintf(n->environment, sizeof(n->environment), "%.*s", (int)sizeof(n->environment) - 1,
 		       r->environment ? r->environment : "");
-	n->time_us = wall_us() - (int64_t)((clock_now_ns() - r->arrived_ns) / 1000);
+	n->time_us = clock_wall_us() - (int64_t)((clock_now_ns() - r->arrived_ns) / 1000);
 	n->has_output = h->stores_output && !r->is_streamed;
 	forget_artifacts(&n->result);
 	if (!n->has_output) {

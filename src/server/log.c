@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/parse.h"
 #include "job/text.h"
 
@@ -210,15 +211,15 @@ static const char *next_field(const char *p, struct field *f, va_list *ap)
 
 static void add_time(struct line *l)
 {
-	struct timespec t;
+	int64_t now = clock_wall_us();
+	time_t seconds = (time_t)(now / US_PER_SEC);
 	struct tm tm = { 0 };
 	char text[64];
 	size_t n;
 
-	(void)clock_gettime(CLOCK_REALTIME, &t);
-	(void)gmtime_r(&t.tv_sec, &tm);
+	(void)gmtime_r(&seconds, &tm);
 	n = strftime(text, sizeof(text), "\"%Y-%m-%dT%H:%M:%S", &tm);
-	(void)snprintf(text + n, sizeof(text) - n, ".%06ldZ\"", t.tv_nsec / 1000);
+	(void)snprintf(text + n, sizeof(text) - n, ".%06dZ\"", (int)(now % US_PER_SEC));
 	add_name(l, "time");
 	add_text(l, text);
 }
