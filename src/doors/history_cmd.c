@@ -38,7 +38,6 @@ struct request {
 	struct history_filter filter;
 	const char *since;
 	bool is_followed;
-	bool is_json;
 	struct history_show show;
 	char *const *operands;
 	int n_operands;
@@ -134,7 +133,7 @@ static int head(const struct request *q)
 {
 	static const char line[] = "TIME                 RUN           STATUS            SECONDS  SCRIPT\n";
 
-	return q->is_json ? 0 : fd_write_all(STDOUT_FILENO, line, sizeof(line) - 1);
+	return q->show.is_json ? 0 : fd_write_all(STDOUT_FILENO, line, sizeof(line) - 1);
 }
 
 /* A reader who has gone is no failure of ours. */
@@ -159,7 +158,7 @@ static int list(struct history_reader *r, const struct request *q)
 	while (k == 0 && has_more && left) {
 		struct page p;
 
-		page_init(&p, q->is_json, INT64_MAX);
+		page_init(&p, q->show.is_json, INT64_MAX);
 		f.limit = left < PAGE ? left : PAGE;
 		k = history_each(r, &f, NULL, on_row, &p, &e);
 		if (k == 0 && f.cursor != cursor)
@@ -182,7 +181,7 @@ static int recent(struct history_reader *r, const struct request *q, int64_t new
 	struct page p;
 	int k;
 
-	page_init(&p, q->is_json, newest);
+	page_init(&p, q->show.is_json, newest);
 	f.limit = f.limit ? f.limit : FOLLOW_FIRST;
 	k = history_each(r, &f, NULL, on_row, &p, e);
 	if (k == 0)
@@ -204,7 +203,7 @@ static int news(struct history_reader *r, const struct request *q, int64_t *afte
 	while (k == 0 && has_more) {
 		struct page p;
 
-		page_init(&p, q->is_json, INT64_MAX);
+		page_init(&p, q->show.is_json, INT64_MAX);
 		k = history_each(r, &f, after, on_row, &p, e);
 		if (k == 0)
 			k = write_page(&p, false);
@@ -369,7 +368,6 @@ static int parse(int argc, char **argv, struct request *q)
 		if (r != 0)
 			return r;
 	}
-	q->is_json = as_json;
 	q->show = (struct history_show) { .is_json = as_json, .script = as_script, .out = as_out, .err = as_err };
 	q->operands = argv + optind;
 	q->n_operands = argc - optind;

@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "doors/door.h"
 #include "job/json.h"
+#include "job/refuse.h"
 
 #define AT_A_TIME  8
 #define RETRY_NS   (50 * NS_PER_MS)
@@ -102,16 +103,10 @@ static void put_line(struct item *i, bool is_error, const char *json, size_t len
 	buf_done(&out);
 }
 
-static void put_error(struct item *i, const char *field, const char *given, const char *allowed)
+static void put_error(struct item *i, const struct job_error *why)
 {
-	struct job_error why = { .field = "" };
-	auto_free char *json = NULL;
+	auto_free char *json = job_error_write(why);
 
-	(void)snprintf(why.field, sizeof(why.field), "%s", field);
-	(void)snprintf(why.given, sizeof(why.given), "%s", given);
-	(void)snprintf(why.allowed, sizeof(why.allowed), "%s", allowed);
-	(void)snprintf(why.message, sizeof(why.message), "%s: %s is not allowed: %s", field, given, allowed);
-	json = job_error_write(&why);
 	if (json)
 		put_line(i, true, json, strlen(json));
 }
@@ -153,6 +148,12 @@ static void on_done(void *userdata, struct runner_answer *a)
 /* Return: whether others may be tried as well */
 static bool start_item(struct item *i)
 {
+	static const struct job_error no_server = {
+		.field = "server",
+		.given = "this run",
+		.allowed = "none",
+		.message = "server: no server that makes runs answers; try again",
+	};
 	struct batch *b = i->batch;
 	struct runner_request q = {
 		.tenant = b->caller.tenant,
@@ -185,7 +186,7 @@ static bool start_item(struct item *i)
 		wait_for_room(b, RETRY_NS);
 		return false;
 	}
-	put_error(i, "server", "a run", "a server that can be asked");
+	put_error(i, &no_server);
 	item_free(i);
 	return true;
 }
@@ -193,13 +194,13 @@ static bool start_item(struct item *i)
 /* {"id": ..., "request": {...}}: what is in it takes the place of the line.  Return: 0, or -1: the line is answered */
 static int unwrap(struct item *i)
 {
-	struct job_error ignored;
+	struct job_error why;
 	json_t *o = NULL;
 	json_t *request;
 	json_t *id;
 	int r = 0;
 
-	if (!memmem(i->json, i->len, "\"request\"", 9) || job_json_load(i->json, i->len, &o, &ignored) < 0)
+	if (!memmem(i->json, i->len, "\"request\"", 9) || job_json_load(i->json, i->len, &o, &why) < 0)
 		return 0; /* cloched says what is wrong with it */
 	request = json_object_get(o, "request");
 	id = json_object_get(o, "id");
@@ -210,7 +211,9 @@ static int unwrap(struct item *i)
 	if (json_is_string(id))
 		i->id = json_dumps(id, JSON_ENCODE_ANY);
 	if (!json_is_object(request) || json_object_size(o) != (id ? 2u : 1u) || (id && !i->id)) {
-		put_error(i, "request", "this line", "a request, or {\"id\": a string, \"request\": a request}");
+		(void)job_refuse(&why, "request", "this line",
+				 "a request, or {\"id\": a string, \"request\": a request}");
+		put_error(i, &why);
 		r = -1;
 	} else {
 		i->owned = json_dumps(request, JSON_COMPACT);

@@ -78,7 +78,7 @@ static void await(struct http_conn *c)
 	forget_request(c);
 	c->state = CONN_HEAD;
 	c->scanned = 0;
-	deadline(c, evbuffer_get_length(bufferevent_get_input(c->bev)) ? c->server->patience_ns : IDLE_NS);
+	deadline(c, evbuffer_get_length(bufferevent_get_input(c->bev)) ? c->server->app.patience_ns : IDLE_NS);
 	(void)bufferevent_enable(c->bev, EV_READ);
 }
 
@@ -159,7 +159,7 @@ static void begin_body(struct http_conn *c, int64_t max)
 	}
 	buf_init(&c->body, (size_t)max);
 	c->state = CONN_BODY;
-	deadline(c, BODY_PATIENCE * c->server->patience_ns + len * NS_PER_SEC / BODY_BYTES_A_SEC);
+	deadline(c, BODY_PATIENCE * c->server->app.patience_ns + len * NS_PER_SEC / BODY_BYTES_A_SEC);
 	if (c->head.expects_continue && (c->head.is_chunked || c->head.length))
 		(void)evbuffer_add_printf(bufferevent_get_output(c->bev), "HTTP/1.1 100 Continue\r\n\r\n");
 }
@@ -178,7 +178,7 @@ static bool take_head(struct http_conn *c)
 	if (evbuffer_get_length(in) == 0)
 		return false;
 	if (c->scanned == 0)
-		deadline(c, c->server->patience_ns);
+		deadline(c, c->server->app.patience_ns);
 	(void)evbuffer_ptr_set(in, &from, c->scanned > 3 ? c->scanned - 3 : 0, EVBUFFER_PTR_SET);
 	at = evbuffer_search(in, "\r\n\r\n", 4, &from);
 	len = at.pos < 0 ? evbuffer_get_length(in) : (size_t)at.pos + 4;
@@ -397,7 +397,7 @@ void conn_accept(struct http_server *s, int fd, bool is_unix)
 	s->conns = c;
 	s->n_conns[is_unix]++;
 	await(c);
-	deadline(c, c->server->patience_ns);
+	deadline(c, c->server->app.patience_ns);
 }
 
 bool http_stream_add(struct http_conn *c, const void *data, size_t len)

@@ -61,7 +61,6 @@ struct http_server {
 	unsigned n_conns[2]; /* TCP, Unix */
 	struct event *ends;  /* of all connections */
 	int ends_fd;         /* owned */
-	uint64_t patience_ns;
 	size_t bodies;
 	bool is_stopping;
 };

@@ -36,7 +36,6 @@ static void posted_free(struct posted *p)
 	if (p->is_accepted)
 		live_remove(&p->live);
 	limits_leave(p->live.door, &p->live.caller);
-	free(p->live.json);
 	free(p);
 }
 

@@ -91,7 +91,6 @@ int http_server_new(struct event_base *base, const struct http_app *app, struct 
 		return err_set(e, ERR_HOST, ENOMEM, "start");
 	s->base = base;
 	s->app = *app;
-	s->patience_ns = app->patience_ns;
 	s->ends_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->ends = s->ends_fd >= 0 ? event_new(base, s->ends_fd, EV_READ | EV_PERSIST, conn_on_ends, s) : NULL;
 	if (!s->ends || event_add(s->ends, NULL) < 0) {

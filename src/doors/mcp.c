@@ -3,9 +3,9 @@
  * mcp: what a message asks for.
  *
  * The tool's arguments, where a script of megabytes is, are cut out by the outline alone and go on as they came:
- *whoever runs them parses them.  What is left, the envelope, is small and parsed here.
+ * whoever runs them parses them.  What is left, the envelope, is small and parsed here.
  *
- *	mcp_json.c     the outline, and text that goes out
+ *	mcp_json.c     the outline, and what goes out as it came
  *	mcp_reply.c    what is said without running anything
  *	mcp_tool.c     the tool: its description, a request of its arguments
  *	mcp_result.c   what a run came to, as a reply; mcp_text.c: in words; mcp_image.c: which pictures are shown
@@ -22,6 +22,7 @@
 
 #include "base/fd.h"
 #include "doors/mcp_reply.h"
+#include "job/json.h"
 #include "job/text.h"
 
 #define META_VERSION      "io.modelcontextprotocol/protocolVersion"
@@ -111,7 +112,7 @@ static int refuse_version(struct reading *q, const char *version)
 	buf_init(&data, MCP_REPLY_MAX);
 	r = buf_printf(&data, "{\"supported\": [\"" MCP_MODERN_VERSION "\"], \"requested\": ");
 	if (r == 0)
-		r = mcp_json_put_text(&data, version, strlen(version));
+		r = job_json_add_text(&data, version, strlen(version));
 	if (r == 0)
 		r = buf_add(&data, "}", 1);
 	if (r == 0)
@@ -198,7 +199,7 @@ static int on_resources_read(struct reading *q)
 	buf_init(&data, MCP_REPLY_MAX);
 	r = buf_printf(&data, "{\"uri\": ");
 	if (r == 0)
-		r = mcp_json_put_text(&data, uri, strlen(uri));
+		r = job_json_add_text(&data, uri, strlen(uri));
 	if (r == 0)
 		r = buf_add(&data, "}", 1);
 	if (r == 0) /* the older era has a number of its own for this */
@@ -319,7 +320,6 @@ static int on_message(struct reading *q)
 			      "id: a string or a whole number is needed, of at most 256 bytes", NULL);
 	if (!is_same(string_of(q->root, "jsonrpc"), "2.0") || !q->method)
 		return refuse(q, 400, MCP_INVALID_REQUEST, "a message needs \"jsonrpc\": \"2.0\" and a method", NULL);
-	q->m->is_request = id != NULL;
 	if (params && !json_is_object(params))
 		return id ? refuse(q, 400, MCP_INVALID_PARAMS, "params: an object is needed", NULL) : 0;
 	q->params = params;

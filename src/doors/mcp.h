@@ -30,7 +30,6 @@ enum mcp_what {
 struct mcp_message {
 	enum mcp_what what;
 	enum mcp_era era;
-	bool is_request;    /* it wants a reply */
 	bool is_serious;    /* its sender goes on to call the tool: a good moment to get ready */
 	bool is_initialize; /* the beginning of a legacy session */
 	int http_status;    /* that goes with @reply; 202 for what has none */

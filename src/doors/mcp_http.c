@@ -41,8 +41,7 @@ int mcp_http_new(struct event_base *base, struct runner *runner, const struct mc
 		return err_set(e, ERR_HOST, ENOMEM, "start");
 	m->place = (struct mcp_place) { .base = base, .server = runner };
 	m->terms = *terms;
-	if (gate)
-		m->gate = *gate;
+	m->gate = *gate;
 	*ret = m;
 	return 0;
 }
@@ -57,8 +56,7 @@ static void request_free(struct request *q)
 		*at = q->next;
 	if (q->call)
 		mcp_call_drop(q->call);
-	if (q->m->gate.on_leave)
-		q->m->gate.on_leave(q->m->gate.userdata, &q->who);
+	q->m->gate.on_leave(q->m->gate.userdata, &q->who);
 	free(q);
 }
 
@@ -181,7 +179,7 @@ static bool enter(struct mcp_http *m, struct http_conn *c, const struct mcp_mess
 	auto_free char *text = NULL;
 	size_t len = 0;
 
-	if (!m->gate.on_enter || m->gate.on_enter(m->gate.userdata, c, msg->request, msg->request_len, &refusal))
+	if (m->gate.on_enter(m->gate.userdata, c, msg->request, msg->request_len, &refusal))
 		return true;
 	if (refusal)
 		text = mcp_result_write(msg->id, msg->era, refusal, strlen(refusal), &len);
@@ -215,8 +213,7 @@ static void on_call(struct mcp_http *m, struct http_conn *c, struct mcp_message 
 		place.tenant = q->who.tenant;
 	}
 	if (!q || mcp_call_start(&place, msg, &to, &q->call) < 0) {
-		if (m->gate.on_leave)
-			m->gate.on_leave(m->gate.userdata, http_conn_caller(c));
+		m->gate.on_leave(m->gate.userdata, http_conn_caller(c));
 		free(q);
 		answer_error(c, 500, NULL, MCP_INTERNAL_ERROR, "out of memory");
 		return;

@@ -25,7 +25,7 @@ struct mcp_gate {
 
 /*
  * mcp_http_new() - @base, @runner: borrowed until mcp_http_free()
- * @gate: copied; NULL: everybody may
+ * @gate: copied
  *
  * Return: 0 or -errno with @e set.
  */

@@ -156,49 +156,6 @@ int mcp_json_member(struct mcp_span object, const char *name, struct mcp_span *r
 	return 1;
 }
 
-/* What can't stand in a string as it is; 0: it can. */
-static size_t escape(const char *p, char *ret)
-{
-	static const char hex[] = "0123456789abcdef";
-	static const char short_forms[] = "b\bf\fn\nr\rt\t\"\"\\\\";
-	unsigned char ch = (unsigned char)*p;
-
-	for (const char *s = short_forms; *s; s += 2) {
-		if (s[1] == *p) {
-			ret[0] = '\\';
-			ret[1] = s[0];
-			return 2;
-		}
-	}
-	if (ch >= 0x20 && ch != 0x7f)
-		return 0;
-	memcpy(ret, "\\u00", 4);
-	ret[4] = hex[ch >> 4];
-	ret[5] = hex[ch & 15];
-	return 6;
-}
-
-int mcp_json_put_text(struct buf *b, const char *data, size_t len)
-{
-	size_t from = 0;
-	char text[6];
-	int r = buf_add(b, "\"", 1);
-
-	for (size_t i = 0; i < len && r == 0; i++) {
-		size_t n = escape(data + i, text);
-
-		if (!n)
-			continue;
-		r = buf_add(b, data + from, i - from);
-		if (r == 0)
-			r = buf_add(b, text, n);
-		from = i + 1;
-	}
-	if (r == 0)
-		r = buf_add(b, len ? data + from : "", len - from);
-	return r < 0 ? r : buf_add(b, "\"", 1);
-}
-
 /* What some reader takes for a line's end, and what is written for it; 0: nothing. */
 static size_t line_end(const char *p, size_t len, const char **ret)
 {

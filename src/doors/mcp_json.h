@@ -7,8 +7,8 @@
 #include "base/macro.h"
 
 /*
- * JSON by its outline: where a member stands, and text that goes out.  A script of megabytes is found and passed on
- * without being parsed here.
+ * JSON by its outline: where a member stands, and what goes out as it came.  A script of megabytes is found and passed
+ * on without being parsed here.
  */
 struct mcp_span {
 	const char *at; /* borrowed */
@@ -22,9 +22,6 @@ struct mcp_span {
  * end. Return: 1 with @ret filled, 0 not there, -EINVAL: no object, or two members of that name.
  */
 int mcp_json_member(struct mcp_span object, const char *name, struct mcp_span *ret) MUST_CHECK;
-
-/* mcp_json_put_text() - valid UTF-8 as a JSON string.  Return: as buf_add() */
-int mcp_json_put_text(struct buf *b, const char *data, size_t len) MUST_CHECK;
 
 /*
  * mcp_json_put_line() - a JSON text as it is, on one line for everybody: raw line ends become blanks, and U+0085,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "job/json.h"
 
 #define SERVER_INFO "{\"name\": \"cloche\", \"title\": \"cloche\", \"version\": \"" CLOCHE_VERSION "\"}"
 /* Lists are the same for everybody and for as long as this program runs. */
@@ -53,7 +54,7 @@ int mcp_reply_error(struct buf *b, const char *id, int code, const char *message
 			   id ? id : "", id ? ", " : "", code);
 
 	if (r == 0)
-		r = mcp_json_put_text(b, message, strlen(message));
+		r = job_json_add_text(b, message, strlen(message));
 	if (r == 0 && data)
 		r = buf_printf(b, ", \"data\": ");
 	if (r == 0 && data)
@@ -121,7 +122,7 @@ char *mcp_progress_write(const char *token, double progress, double total, const
 	if (r == 0)
 		r = buf_printf(&b, "\"message\": ");
 	if (r == 0)
-		r = mcp_json_put_text(&b, message, strlen(message));
+		r = job_json_add_text(&b, message, strlen(message));
 	if (r == 0)
 		r = mcp_reply_end(&b);
 	if (r < 0)

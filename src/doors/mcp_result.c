@@ -9,6 +9,7 @@
 #include "doors/mcp_image.h"
 #include "doors/mcp_reply.h"
 #include "doors/mcp_text.h"
+#include "job/json.h"
 #include "job/text.h"
 
 #define IMAGES_MAX      8
@@ -63,7 +64,7 @@ static int put_text(struct buf *b, const json_t *root, const struct images *im)
 	if (r == 0)
 		r = buf_printf(b, "{\"type\": \"text\", \"text\": ");
 	if (r == 0)
-		r = mcp_json_put_text(b, text.data, text.len);
+		r = job_json_add_text(b, text.data, text.len);
 	buf_done(&text);
 	return r < 0 ? r : buf_add(b, "}", 1);
 }

@@ -186,23 +186,24 @@ static size_t offset_of(const char *text, size_t len, size_t n)
 	return i;
 }
 
+static void put_whole(struct writer *w, const char *text)
+{
+	size_t len = strlen(text);
+
+	put(w, "%s%s", text, len && text[len - 1] != '\n' ? "\n" : "");
+}
+
 /* @head of its @max characters from the beginning, the others from the end. */
 static void put_cut(struct writer *w, const char *text, size_t max, size_t head)
 {
 	size_t len = strlen(text);
 	size_t n = count_chars(text, len);
-	size_t to;
-	size_t from;
 
-	if (n <= max) {
-		put(w, "%s", text);
-	} else {
-		to = offset_of(text, len, head);
-		from = offset_of(text, len, n - (max - head));
-		put(w, "%.*s\n[... %zu characters left out ...]\n%s", (int)to, text, n - max, text + from);
+	if (n > max) {
+		put(w, "%.*s\n[... %zu characters left out ...]\n", (int)offset_of(text, len, head), text, n - max);
+		text += offset_of(text, len, n - (max - head));
 	}
-	if (len && text[len - 1] != '\n')
-		put(w, "\n");
+	put_whole(w, text);
 }
 
 /* A stream's words, ready to be shown, and how many characters they are. */
@@ -304,7 +305,7 @@ static void put_texts(struct writer *w)
 		put(w, "--- file ");
 		put_line(w, string_of(a, "name"), json_string_length(json_object_get(a, "name")));
 		put(w, " [%s] ---\n", w->mark);
-		put_cut(w, text, MCP_ARTIFACT_CHARS, 0);
+		put_whole(w, text);
 	}
 }
 

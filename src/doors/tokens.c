@@ -23,11 +23,10 @@ bool tokens_name_ok(const char *name)
 	       strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
 }
 
-static int put_hex(char *to, const unsigned char *from, size_t n)
+void tokens_hex(char *to, const unsigned char *from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		(void)snprintf(to + 2 * i, 3, "%02x", from[i]);
-	return 0;
 }
 
 void token_hash(const char *secret, unsigned char hash[TOKEN_HASH_BYTES])
@@ -46,7 +45,7 @@ int token_make(char ret[TOKEN_TEXT_SIZE], unsigned char hash[TOKEN_HASH_BYTES])
 	if (getrandom(bits, sizeof(bits), 0) != (ssize_t)sizeof(bits))
 		return -EIO;
 	memcpy(ret, TOKEN_PREFIX, sizeof(TOKEN_PREFIX));
-	(void)put_hex(ret + sizeof(TOKEN_PREFIX) - 1, bits, sizeof(bits));
+	tokens_hex(ret + sizeof(TOKEN_PREFIX) - 1, bits, sizeof(bits));
 	explicit_bzero(bits, sizeof(bits));
 	token_hash(ret, hash);
 	return 0;

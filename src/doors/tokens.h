@@ -86,6 +86,9 @@ int tokens_remove(struct tokens *t, const char *name, struct err *e) MUST_CHECK;
 /* token_make() - a new secret and its hash.  Return: 0 or -errno */
 int token_make(char ret[TOKEN_TEXT_SIZE], unsigned char hash[TOKEN_HASH_BYTES]) MUST_CHECK;
 
+/* tokens_hex() - @n bytes as digits, and a NUL */
+void tokens_hex(char *to, const unsigned char *from, size_t n);
+
 /* token_hash() - of a secret as it was given; whatever its form */
 void token_hash(const char *secret, unsigned char hash[TOKEN_HASH_BYTES]);
 

@@ -58,8 +58,7 @@ static json_t *to_json(const struct token *t)
 	char hash[2 * TOKEN_HASH_BYTES + 1];
 	json_t *o;
 
-	for (size_t i = 0; i < TOKEN_HASH_BYTES; i++)
-		(void)snprintf(hash + 2 * i, 3, "%02x", t->hash[i]);
+	tokens_hex(hash, t->hash, TOKEN_HASH_BYTES);
 	o = json_pack("{s:s, s:s, s:I}", "name", t->name, "sha256", hash, "created", (json_int_t)t->created);
 	if (t->expires)
 		(void)json_object_set_new(o, "expires", json_integer(t->expires));

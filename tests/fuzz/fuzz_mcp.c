@@ -36,9 +36,9 @@ static void check_message(const struct mcp_message *m)
 	if (m->reply)
 		check_line(m->reply, m->reply_len);
 	if (m->what == MCP_CALL)
-		must(m->is_request && m->id && m->request_len >= 2 && m->request[0] == '{' && m->timeout_ns > 0);
+		must(m->id && m->request_len >= 2 && m->request[0] == '{' && m->timeout_ns > 0);
 	if (m->what == MCP_CANCEL)
-		must(!m->is_request && m->id);
+		must(m->id && !m->reply && !m->request);
 	if (m->id)
 		must(strlen(m->id) <= 256);
 }

@@ -267,7 +267,7 @@ static void test_notifications(void **state)
 	(void)state;
 	assert_int_equal(m.what, MCP_NOTHING);
 	assert_int_equal(m.http_status, 202);
-	assert_true(m.is_serious && !m.is_request);
+	assert_true(m.is_serious && !m.id && !m.reply);
 	m = read_text(
 		"{\"jsonrpc\": \"2.0\", \"method\": \"notifications/cancelled\", \"params\": {\"requestId\": 12}}");
 	assert_int_equal(m.what, MCP_CANCEL);
