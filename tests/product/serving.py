@@ -21,6 +21,7 @@ STREAM_INPUT, STREAM_OUTPUT, TELL_ID = 1, 2, 4
 BUSY = 4
 VERSION = 1
 INLINE = 61440
+SLEEP = "import time\ntime.sleep({})\n"
 FOREVER = "import os, time\nos.write(1, b'begun\\n')\ntime.sleep(300)\n"
 
 
@@ -207,6 +208,12 @@ class Native:
 
     def cancel(self):
         self.s.shutdown(socket.SHUT_WR)
+
+
+def works(server):
+    with Native(server.path) as n:
+        r = n.run(request("print('works')"))
+    assert (r.verdict, r.stdout) == (("ok", 0), "works\n")
 
 
 def begun(n, **fields):
