@@ -7,43 +7,34 @@
 One client, one run at a time: milliseconds from a request's first byte to its answer's last, JSON included.  Eight clients:
 runs a second.  A stream: milliseconds from a line's flush in the script until the client has it.  Warm, at one server of
 the caller's own; root's needs the user cloche.  Read the differences and ratios; the rest belongs to the machine.
+
+Every run is checked: what it printed, else the benchmark fails, and whether it was warm.  One client's times are those of
+the warm runs alone, eight clients' rates are of all; how many were not warm is told.
 """
 import argparse
 import json
 import os
-import pathlib
 import select
 import socket
 import statistics
-import struct
-import subprocess
+import sys
 import tempfile
 import time
 
-REPO = pathlib.Path(__file__).resolve().parents[1]
-BINARY = os.environ.get("CLOCHE_BIN") or str(REPO / "build/cloche")
-HEAD = struct.Struct("=IIII")
-RUN, RESULT = 2, 67
+import native
+
 BODY = json.dumps({"script_content": "print(6 * 7)"}).encode()
+STDOUT = "42\n"
 CLIENTS = 8
+ROUNDS = 5  # of eight clients
 LINES = "import time\nfor i in range(50):\n    print(repr(time.monotonic()), flush=True)\n    time.sleep(0.01)\n"
 
 
-class Native:
+class Native(native.Native):
     name = "native"
 
-    def __init__(self, path):
-        self.s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.s.connect(path)
-
     def ask(self):
-        self.s.send(HEAD.pack(RUN, 1, 0, 0) + BODY)
-
-    def take(self):
-        """The result, or None: it is not whole yet"""
-        data = self.s.recv(1 << 17)
-        assert HEAD.unpack_from(data)[0] == RESULT, data[:200]
-        return json.loads(data[HEAD.size:])
+        super().ask(BODY)
 
 
 class Http:
@@ -62,6 +53,7 @@ class Http:
         self.s.send(self.request)
 
     def take(self):
+        """The result, or None: it is not whole yet"""
         self.got += self.s.recv(1 << 17)
         head, found, body = self.got.partition(b"\r\n\r\n")
         if not found:
@@ -69,7 +61,8 @@ class Http:
         length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
         if len(body) < length:
             return None
-        assert head.startswith(b"HTTP/1.1 200"), head
+        if not head.startswith(b"HTTP/1.1 200"):
+            sys.exit(f"no result: {head!r}")
         self.got = b""
         return json.loads(body)
 
@@ -80,43 +73,51 @@ def once(client):
     while (result := client.take()) is None:
         pass
     took = time.perf_counter() - begin
-    assert result["stdout"] == "42\n", result
-    return took * 1000, result["mode"]
+    native.check(result, STDOUT)
+    return took * 1000, result
 
 
 def latency(clients, runs):
-    """Milliseconds, by client; they take turns"""
+    """Milliseconds of warm runs, and how many were not warm, by client; they take turns"""
     found = {c.name: [] for c in clients}
+    others = {c.name: 0 for c in clients}
     for i in range(runs):
         for c in clients[i % len(clients):] + clients[:i % len(clients)]:
-            took, mode = once(c)
-            if mode == "warm":
+            took, result = once(c)
+            if result["mode"] == "warm":
                 found[c.name].append(took)
-    return {name: {"p50": statistics.median(v), "p95": sorted(v)[len(v) * 95 // 100], "runs": len(v)} for name, v in found.items()}
+            else:
+                others[c.name] += 1
+    if not all(found.values()):
+        sys.exit(f"no warm run: of {runs} by each client, so many were not: {others}")
+    rows = {name: {"p50": statistics.median(v), "p95": sorted(v)[len(v) * 95 // 100], "runs": len(v)} for name, v in found.items()}
+    return rows, others
 
 
 def throughput(clients, runs):
-    """Runs a second of all of them together"""
+    """Runs a second of all of them together, and how many runs were not warm"""
     poll = select.epoll()
     by_fd = {c.s.fileno(): c for c in clients}
     for fd in by_fd:
         poll.register(fd, select.EPOLLIN)
-    asked = done = 0
+    asked = done = others = 0
     begin = time.perf_counter()
     for c in clients:
         c.ask()
         asked += 1
     while done < asked:
         for fd, _ in poll.poll():
-            if by_fd[fd].take() is None:
+            if (result := by_fd[fd].take()) is None:
                 continue
+            native.check(result, STDOUT)
+            others += result["mode"] != "warm"
             done += 1
             if asked < runs:
                 by_fd[fd].ask()
                 asked += 1
     took = time.perf_counter() - begin
     poll.close()
-    return done / took
+    return done / took, others
 
 
 def stream(path):
@@ -136,42 +137,41 @@ def stream(path):
     return {"p50": statistics.median(late), "max": max(late), "lines": len(late)}
 
 
+def compare(clients, many, http, runs):
+    """Everything, by title and client"""
+    one, others = latency(list(clients.values()), runs)
+    found = {"one client, milliseconds": one, "a stream's lines, milliseconds late": stream(http)}
+    rates = {name: [] for name in many}
+    others_of_many = {name: 0 for name in many}
+    for _ in range(ROUNDS):
+        for name, group in many.items():
+            rate, n = throughput(group, runs)
+            rates[name].append(rate)
+            others_of_many[name] += n
+    eight = found["eight clients, runs a second"] = {name: statistics.median(v) for name, v in rates.items()}
+    found["over the native socket"] = {
+        name: {"p50 more, milliseconds": one[name]["p50"] - one["native"]["p50"], "of its throughput": eight[name] / eight["native"]}
+        for name in ("http unix", "http tcp")}
+    found["runs that were not warm"] = {
+        name: {"one client": others[name], "of": runs, "eight clients": others_of_many[name], "of all": ROUNDS * max(runs, CLIENTS)}
+        for name in many}
+    return found
+
+
 def measure(folder, runs):
     port = socket.create_server(("127.0.0.1", 0))
     address = port.getsockname()
     port.close()
-    env = {**os.environ, "XDG_RUNTIME_DIR": folder, "CLOCHE_HISTORY_ENABLED": "no"}
-    native, http = f"{folder}/native.sock", f"{folder}/http.sock"
-    server = subprocess.Popen([BINARY, "serve", "--socket", native, "--http-socket", http, "--listen", "%s:%d" % address], env=env,
-                              stderr=subprocess.PIPE, text=True)
-    try:
-        for line in server.stderr:
-            if "event=http_ready" in line:
-                break
-        else:
-            raise SystemExit("the server did not start, or its door did not")
+    http = f"{folder}/http.sock"
+    with native.Server(native.BINARY, folder, "--http-socket", http, "--listen", "%s:%d" % address,
+                       env={**os.environ, "CLOCHE_HISTORY_ENABLED": "no"}, ready="event=http_ready") as server:
         with open(f"{folder}/cloche/http-token") as f:
             token = f.read().strip()
-        make = {"native": lambda: Native(native), "http unix": lambda: Http(http), "http tcp": lambda: Http(address, token)}
-        clients = [f() for f in make.values()]
-        until = time.monotonic() + 20
-        while any(once(c)[1] != "warm" for c in clients) and time.monotonic() < until:
-            time.sleep(0.1)
-        found = {"one client, milliseconds": latency(clients, runs), "a stream's lines, milliseconds late": stream(http)}
-        many = {name: [f() for _ in range(CLIENTS)] for name, f in make.items()}
-        rates = {name: [] for name in many}
-        for _ in range(5):
-            for name, group in many.items():
-                rates[name].append(throughput(group, runs))
-        found["eight clients, runs a second"] = {name: statistics.median(v) for name, v in rates.items()}
-        one, eight = found["one client, milliseconds"], found["eight clients, runs a second"]
-        found["over the native socket"] = {
-            name: {"p50 more, milliseconds": one[name]["p50"] - one["native"]["p50"], "of its throughput": eight[name] / eight["native"]}
-            for name in ("http unix", "http tcp")}
-        return found
-    finally:
-        server.terminate()
-        server.wait()
+        make = {"native": lambda: Native(server.path), "http unix": lambda: Http(http), "http tcp": lambda: Http(address, token)}
+        clients = {name: f() for name, f in make.items()}
+        for c in clients.values():
+            native.until_warm(lambda: once(c)[1], STDOUT)  # noqa: B023
+        return compare(clients, {name: [f() for _ in range(CLIENTS)] for name, f in make.items()}, http, runs)
 
 
 def main():
