@@ -163,6 +163,26 @@ static void script_path(const char *bundle, size_t len, char *ret, size_t size)
 		fail_with("bundle", EBADMSG);
 }
 
+/*
+ * An interpreter looks whether its script is an archive, and notes that.  Its way to find out is Python code over a
+ * file; what holds no end of an archive's directory anywhere is none.
+ */
+static void note_archive(const struct server *s, const char *bundle, size_t len, const char *path)
+{
+	PyObject *cache = PySys_GetObject("path_importer_cache");
+	PyObject *name = PyUnicode_DecodeFSDefault(path);
+	PyObject *importer;
+
+	if (name && s->has_plain_hooks && cache && PyDict_Check(cache) && !memmem(bundle, len, "PK\5\6", 4)) {
+		(void)PyDict_SetItem(cache, name, Py_None);
+	} else if (name) {
+		importer = PyImport_GetImporter(name);
+		Py_XDECREF(importer);
+	}
+	PyErr_Clear();
+	Py_XDECREF(name);
+}
+
 /* Write the files, put on the job's clothes. */
 static void dress(const struct server *s, const char *bundle, size_t len, bool is_buffered, const char *path)
 {
@@ -189,15 +209,8 @@ static void dress(const struct server *s, const char *bundle, size_t len, bool i
 	Py_DECREF(v);
 	Py_DECREF(argv);
 	Py_DECREF(environment);
-	if (strcmp(path, ZYGOTE_SCRIPT) !=
-	    0) { /* an interpreter looks whether its script is an archive, and notes that */
-		PyObject *name = PyUnicode_DecodeFSDefault(path);
-		PyObject *importer = name ? PyImport_GetImporter(name) : NULL;
-
-		PyErr_Clear();
-		Py_XDECREF(importer);
-		Py_XDECREF(name);
-	}
+	if (strcmp(path, ZYGOTE_SCRIPT) != 0)
+		note_archive(s, bundle, len, path);
 }
 
 /* Wait for the script; then it is all that there is. */

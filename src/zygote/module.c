@@ -158,6 +158,25 @@ static bool learn_size(struct server *s)
 	return n > (long)sizeof(PyObject) && n <= DICT_MAX;
 }
 
+static bool is_named(PyObject *o, const char *name)
+{
+	PyObject *is = o ? PyObject_GetAttrString(o, "__name__") : NULL;
+	bool is_same = is && PyUnicode_Check(is) && PyUnicode_CompareWithASCIIString(is, name) == 0;
+
+	Py_XDECREF(is);
+	PyErr_Clear();
+	return is_same;
+}
+
+static void learn_hooks(struct server *s)
+{
+	PyObject *hooks = PySys_GetObject("path_hooks");
+
+	s->has_plain_hooks = hooks && PyList_Check(hooks) && PyList_Size(hooks) == 2 &&
+			     is_named(PyList_GetItem(hooks, 0), "zipimporter") &&
+			     is_named(PyList_GetItem(hooks, 1), "path_hook_for_FileFinder");
+}
+
 /* What a process must be before it may fork scripts. */
 static PyObject *prepare(struct server *s)
 {
@@ -218,6 +237,7 @@ static PyObject *serve(PyObject *self, PyObject *args)
 	 * dropped */
 	if (!s.kept || PyDict_DelItemString(s.kept, "__main__") < 0 || !learn_size(&s) || !prepare(&s))
 		return NULL;
+	learn_hooks(&s);
 	forget_history(ready.version);
 	if (fd_send(ZYGOTE_CONTROL, &ready, offsetof(struct zygote_modules, names) + (size_t)(len + paths_len), NULL,
 		    0) < 0)

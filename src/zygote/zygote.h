@@ -6,6 +6,7 @@
 #include <Python.h>
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -24,6 +25,7 @@ struct server {
 	PyObject *dress;  /* dress(argv, environment, is_buffered); this and the rest owned, never given back */
 	PyObject *reseed; /* reseed() */
 	PyObject *kept;   /* sys.modules as it was when serving began */
+	bool has_plain_hooks; /* sys.path_hooks are those of any interpreter: archives, folders */
 	size_t dict_size; /* of a dictionary object; DICT_MAX at most */
 };
 #define DICT_MAX 256
