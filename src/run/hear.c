@@ -178,12 +178,24 @@ static void init_ended(struct work *w)
 	work_event(w, EVENT_INIT_ENDED);
 }
 
+/* Whether it got as far as its script comes first: a step that failed has a status, too. */
+static void leaving(struct work *w)
+{
+	if (w->watch[WATCH_STATUS].fd >= 0)
+		status_said(w);
+	if (w->state == WORK_RUNNING && w->can_foresee && w->watch[WATCH_STATUS].fd < 0 &&
+	    sandbox_foresee(&w->s->outside, &w->child, &w->left_status) > 0)
+		work_event(w, EVENT_LEAVING);
+}
+
 /* The first socket of a run; those after it are not our business.  Or all processes have ended that could make one. */
 static void socket_said(struct work *w, uint32_t events)
 {
 	watch_clear(w->s, &w->watch[WATCH_SOCKET]);
 	if (events & EPOLLIN)
 		sandbox_let_socket(&w->box, &w->child);
+	else
+		leaving(w);
 }
 
 void supervise_event(struct supervise *s, struct watch *watch, uint32_t events)

@@ -160,34 +160,58 @@ static bool is_flooded(const struct work *w, const struct pump *p)
 	return p->is_counted && w->outcome.cause == WIRE_CAUSE_OUTPUT && w->box.init != 0;
 }
 
+/* One message's worth.  Return: whether there may be more at once */
+static bool move(struct work *w, struct pump *p, struct watch *watch)
+{
+	ssize_t n;
+
+	if (p->fd < 0)
+		return false;
+	if (is_flooded(w, p) || !hand_on(w, p)) {
+		watch_clear(w->s, watch);
+		return false;
+	}
+	n = read(p->fd, room.data, sizeof(room.data));
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (n <= 0) {
+		watch_clear(w->s, watch);
+		fd_close(&p->fd);
+		work_event(w, EVENT_DRAINED);
+		return false;
+	}
+	p->bytes += (uint64_t)n;
+	pass(w, p, (size_t)n);
+	if (p->is_counted && w->out[0].bytes + w->out[1].bytes > w->job.output_max) {
+		work_event(w, EVENT_OUTPUT);
+		return false;
+	}
+	return true;
+}
+
 void pump_output(struct work *w, struct pump *p, struct watch *watch)
 {
 	/* a few rounds, then the others have their turn */
-	for (int round = 0; round < 4; round++) {
-		ssize_t n;
+	for (int round = 0; round < 4 && move(w, p, watch); round++)
+		;
+}
 
-		if (p->fd < 0)
-			return;
-		if (is_flooded(w, p) || !hand_on(w, p)) {
-			watch_clear(w->s, watch);
-			return;
-		}
-		n = read(p->fd, room.data, sizeof(room.data));
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			return;
-		if (n <= 0) {
-			watch_clear(w->s, watch);
-			fd_close(&p->fd);
-			work_event(w, EVENT_DRAINED);
-			return;
-		}
-		p->bytes += (uint64_t)n;
-		pass(w, p, (size_t)n);
-		if (p->is_counted && w->out[0].bytes + w->out[1].bytes > w->job.output_max) {
-			work_event(w, EVENT_OUTPUT);
-			return;
-		}
+bool pump_rest(struct work *w)
+{
+	static const enum watch_kind kinds[] = { WATCH_STDOUT, WATCH_STDERR };
+
+	for (int i = 0; i < 2; i++) {
+		enum work_state state = w->state;
+		struct watch *watch = &w->watch[kinds[i]];
+
+		while (move(w, &w->out[i], watch))
+			;
+		if (w->state != state || w->out[i].held)
+			return false;
+		watch_clear(w->s, watch);
+		fd_close(&w->out[i].fd);
 	}
+	return true;
 }
 
 static void resume(struct work *w, struct pump *p, enum watch_kind kind)

@@ -26,6 +26,7 @@
 #include "base/fd.h"
 #include "base/place.h"
 #include "run/pool.h"
+#include "run/prompt.h"
 #include "run/setup.h"
 #include "run/supervise.h"
 #include "run/wire.h"
@@ -443,6 +444,8 @@ static int inside(void)
 	if (r < 0)
 		return say_failed(&e);
 	(void)fd_send(WIRE_CONTROL, &ready, sizeof(ready), NULL, 0);
+	if (setup.has_pools)
+		prompt_be();
 	loop(&s, &control);
 	pool_end(&s);
 	supervise_end(&s);

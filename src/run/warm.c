@@ -58,8 +58,20 @@ void warm_hand_over(struct work *w)
 	work_begin(w, now);
 }
 
+/* Once for each zygote: its children are alike. */
+static bool can_foresee(struct work *w)
+{
+	struct zygote *z = &w->pool->zygote;
+
+	if (!z->is_looked_at)
+		z->can_foresee = sandbox_can_foresee(&w->s->outside, &w->child);
+	z->is_looked_at = true;
+	return z->can_foresee;
+}
+
 void warm_parked(struct work *w)
 {
+	w->can_foresee = can_foresee(w);
 	if (w->has_job)
 		warm_hand_over(w);
 	else

@@ -19,8 +19,9 @@
 #include "run/pool.h"
 #include "sandbox/probe.h"
 
-#define FDS_OWN      160 /* networks that wait, zygotes, a message that is being received */
-#define FDS_PER_WORK 26
+#define FDS_FEW   160 /* networks that wait, zygotes, a message that is being received */
+#define FDS_FIRST (SANDBOX_FDS + SANDBOX_FDS_AWAKE)
+#define FDS_OWN   (FDS_FEW + SANDBOX_AWAKE * SANDBOX_FDS_AWAKE)
 
 int watch_set(struct supervise *s, struct watch *w, int fd, uint32_t events)
 {
@@ -67,9 +68,9 @@ static void answer(struct work *w)
 
 void work_finish(struct work *w)
 {
-	bool is_over = w->box.init == 0;
+	bool is_over = w->box.init == 0 && w->child.pidfd < 0;
 
-	if (w->is_done || w->state != WORK_ENDING || w->child.pidfd >= 0 || !(is_over || w->is_empty))
+	if (w->is_done || w->state != WORK_ENDING || !(is_over || w->is_empty))
 		return;
 	for (int i = 0; i < 2 && !w->is_piped; i++) {
 		watch_clear(w->s, &w->watch[i == 0 ? WATCH_STDOUT : WATCH_STDERR]);
@@ -160,9 +161,14 @@ static unsigned max_works(void)
 {
 	struct rlimit l;
 
-	if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur >= FDS_OWN + (rlim_t)FDS_PER_WORK * SANDBOX_SLOTS)
+	if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur >= FDS_OWN + (rlim_t)SANDBOX_FDS * SANDBOX_SLOTS)
 		return SANDBOX_SLOTS;
-	return l.rlim_cur > FDS_OWN + 2 * FDS_PER_WORK ? (unsigned)(l.rlim_cur - FDS_OWN) / FDS_PER_WORK : 2;
+	/* few: as if all of them were among the first */
+	if (l.rlim_cur < FDS_OWN + (rlim_t)SANDBOX_FDS * SANDBOX_AWAKE) {
+		l.rlim_cur -= l.rlim_cur < FDS_FEW ? l.rlim_cur : FDS_FEW;
+		return l.rlim_cur > 2 * FDS_FIRST ? (unsigned)l.rlim_cur / FDS_FIRST : 2;
+	}
+	return (unsigned)(l.rlim_cur - FDS_OWN) / SANDBOX_FDS;
 }
 
 /* A work without a job, in a free slot; not yet in the table.  NULL: no room */

@@ -28,6 +28,7 @@ enum work_event {
 	EVENT_NO_FORK,     /* there will be no such child */
 	EVENT_JOB,         /* a parked sandbox is given a job */
 	EVENT_EXECUTED,    /* the child's exec has succeeded */
+	EVENT_LEAVING,     /* all of the script's processes have begun to exit; main's status is known */
 	EVENT_CHILD_ENDED, /* the child of this state was reaped (screen, main or collector) */
 	EVENT_DEADLINE,    /* the clock of this state */
 	EVENT_CPU,
@@ -90,6 +91,8 @@ struct work {
 	bool is_shut; /* the caller asked for the end */
 	bool is_piped; /* the script has its pipes: they end by themselves */
 	bool is_answered;
+	bool can_foresee; /* how main will have exited is told before it has ended (sandbox_foresee()) */
+	int left_status;  /* at EVENT_LEAVING, as waitpid() will tell it */
 	bool is_empty; /* no process of the run is left: init goes on ending behind the answer */
 	bool is_done; /* answered and gone; freed when the current events are through */
 	char *findings; /* owned; of the screen, FINDINGS_MAX bytes; hostile */
@@ -155,6 +158,9 @@ int pump_start(struct work *w) MUST_CHECK;
 
 /* pump_output() - move what one pipe has to the channel; at its end it is closed and EVENT_DRAINED raised */
 void pump_output(struct work *w, struct pump *p, struct watch *watch);
+
+/* pump_rest() - nobody can write any more: what the pipes hold.  Return: whether all of it was handed on and they are closed */
+bool pump_rest(struct work *w) MUST_CHECK;
 
 /* pump_resume() - go on reading the pipes, where nothing stands against it */
 void pump_resume(struct work *w);

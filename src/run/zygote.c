@@ -311,7 +311,7 @@ static size_t cgroup_fds(const struct cgroup *g, int fds[CGROUP_HIERARCHIES])
 }
 
 /* NOLINTNEXTLINE(readability-function-size): its callers have each of these apart, and there is one of them */
-int zygote_ask(const struct outside *o, struct zygote *z, const struct sandbox *s, uint32_t tag, bool is_touched,
+int zygote_ask(const struct outside *o, struct zygote *z, struct sandbox *s, uint32_t tag, bool is_touched,
 	       const int fds[3], struct sandbox_child *ret, struct err *e)
 {
 	struct zygote_fork f = { .word = ZYGOTE_FORK, .tag = tag, .is_touched = is_touched };
@@ -330,7 +330,11 @@ int zygote_ask(const struct outside *o, struct zygote *z, const struct sandbox *
 	(void)fcntl(ours, F_SETFL, O_NONBLOCK);
 	all[4] = theirs;
 	fill_request(&f, o, s);
+	r = sandbox_rouse(o, s, e);
+	if (r < 0)
+		return r;
 	r = fd_send(z->sock, &f, sizeof(f), all, 5 + cgroup_fds(&s->cgroup, all + 5));
+	sandbox_rest(s);
 	if (r < 0)
 		return err_set(e, r == -EAGAIN ? ERR_BUSY : ERR_HOST, -r, "ask a zygote for a process");
 	z->forks++;

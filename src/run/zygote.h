@@ -36,6 +36,8 @@ struct zygote {
 	uint32_t version;    /* PY_VERSION_HEX */
 	uint64_t started_ns; /* CLOCK_MONOTONIC */
 	uint64_t forks;      /* asked for */
+	bool is_looked_at;   /* can_foresee is known */
+	bool can_foresee;    /* of its children, what they exit with (sandbox_foresee()) */
 	unsigned n_failed;   /* the first so many of modules can't be imported */
 	char *modules;       /* owned; names beyond a bare interpreter's, each with one NUL */
 	size_t modules_len;
@@ -87,7 +89,7 @@ void zygote_last_words(const struct zygote *z, char *ret, size_t size);
  *
  * Return: 0 or -errno with @e (-EAGAIN: too many are asked for already).
  */
-int zygote_ask(const struct outside *o, struct zygote *z, const struct sandbox *s, uint32_t tag, bool is_touched,
+int zygote_ask(const struct outside *o, struct zygote *z, struct sandbox *s, uint32_t tag, bool is_touched,
 	       const int fds[3], struct sandbox_child *ret, struct err *e) MUST_CHECK;
 
 /* zygote_adopt() - @pid, from ZYGOTE_SAID_FORKED, is this child.  Return: 0 or -errno with @e */

@@ -126,8 +126,43 @@ int cgroup_open(const struct cgroup_host *h, unsigned slot, struct cgroup *ret, 
 	return 0;
 }
 
+bool cgroup_is_set(const struct cgroup *g, const struct cgroup_limits *l)
+{
+	return g->now.memory_bytes == l->memory_bytes && g->now.processes == l->processes &&
+	       g->now.cpu_milli == l->cpu_milli;
+}
+
+void cgroup_rest(struct cgroup *g)
+{
+	if (g->kind != CGROUP_V1)
+		return;
+	for (unsigned i = 0; i < CGROUP_HIERARCHIES; i++) {
+		fd_close(&g->dir[i]);
+		fd_close(&g->tasks[i]);
+	}
+	g->is_resting = true;
+}
+
+int cgroup_rouse(const struct cgroup_host *h, unsigned slot, struct cgroup *g, struct err *e)
+{
+	int r;
+
+	if (!g->is_resting)
+		return 0;
+	r = open_dirs(h, slot, g, e);
+	if (r == 0)
+		r = cgroup_v1_open_tasks(g, e);
+	if (r < 0)
+		cgroup_rest(g);
+	else
+		g->is_resting = false;
+	return r;
+}
+
 int cgroup_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e)
 {
+	if (g->is_resting && !cgroup_is_set(g, l))
+		return err_set(e, ERR_BUG, 0, "limits for a control group at rest");
 	if (((g->has & CGROUP_MEMORY) && l->memory_bytes == 0) || ((g->has & CGROUP_PIDS) && l->processes == 0) ||
 	    ((g->has & CGROUP_CPU) && l->cpu_milli == 0))
 		return err_set(e, ERR_BUG, 0, "a limit of 0 (memory %llu, processes %u, cpu %u)",

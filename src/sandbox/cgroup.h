@@ -106,6 +106,7 @@ struct cgroup {
 	int peak_fd;         /* owned; v2: memory.peak, whose reset holds for this descriptor alone; -1: none */
 	int counters[CGROUP_COUNTERS]; /* owned; v1: open, so that a run costs a read each; -1: none */
 	bool has_peak;                 /* v2: memory.peak was reset (6.12), or the group is new */
+	bool is_resting;               /* v1: dir and tasks are closed (cgroup_rest()) */
 	bool is_used;                  /* by a run before this one: it was there already when it was opened */
 	struct cgroup_limits now;      /* what was written last; 0: unknown */
 	uint32_t period_us;            /* CPU period written last; 0: unknown */
@@ -138,6 +139,16 @@ int cgroup_open(const struct cgroup_host *h, unsigned slot, struct cgroup *ret, 
  * Return: 0 or -errno with @e.
  */
 int cgroup_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e) MUST_CHECK;
+
+/* cgroup_is_set() - these are the limits in force: cgroup_set() would write none */
+bool cgroup_is_set(const struct cgroup *g, const struct cgroup_limits *l);
+
+/*
+ * cgroup_rest() - v1: close what is needed only to write limits and to join, eight descriptors; counters can still be read
+ * cgroup_rouse() - open it again.  Return: 0 or -errno with @e, and it rests still
+ */
+void cgroup_rest(struct cgroup *g);
+int cgroup_rouse(const struct cgroup_host *h, unsigned slot, struct cgroup *g, struct err *e) MUST_CHECK;
 
 /* cgroup_join() - in the child, v1 only (v2: nothing to do).  Async-signal-safe.  Return: 0 or -1 with errno */
 int cgroup_join(const struct cgroup *g);

@@ -126,6 +126,7 @@ void cgroup_slot_name(unsigned slot, char *ret);
 /* The two implementations.  cgroup.c has read and checked the arguments, and closes what they leave half-made in @g. */
 void cgroup_v1_host(struct cgroup_host *h, const struct cgroup_texts *t, const char *name, uid_t uid, gid_t gid);
 int cgroup_v1_open(struct cgroup *g, struct err *e) MUST_CHECK;
+int cgroup_v1_open_tasks(struct cgroup *g, struct err *e) MUST_CHECK;
 int cgroup_v1_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e) MUST_CHECK;
 bool cgroup_v1_is_oom(const struct cgroup *g);
 bool cgroup_v1_is_empty(const struct cgroup *g);

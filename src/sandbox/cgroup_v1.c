@@ -213,10 +213,8 @@ static uint64_t keyed_counter(const struct cgroup *g, enum cgroup_counter c, con
 	return cgroup_read_key(text, key, &v) < 0 ? 0 : v;
 }
 
-int cgroup_v1_open(struct cgroup *g, struct err *e)
+int cgroup_v1_open_tasks(struct cgroup *g, struct err *e)
 {
-	int memory = cgroup_dir_of(g->dir, g->controllers, CGROUP_MEMORY);
-
 	for (unsigned i = 0; i < CGROUP_HIERARCHIES; i++) {
 		if (g->dir[i] < 0)
 			continue;
@@ -224,6 +222,16 @@ int cgroup_v1_open(struct cgroup *g, struct err *e)
 		if (g->tasks[i] < 0)
 			return err_set(e, ERR_HOST, errno, "open the control group's tasks");
 	}
+	return 0;
+}
+
+int cgroup_v1_open(struct cgroup *g, struct err *e)
+{
+	int memory = cgroup_dir_of(g->dir, g->controllers, CGROUP_MEMORY);
+	int r = cgroup_v1_open_tasks(g, e);
+
+	if (r < 0)
+		return r;
 	open_counters(g);
 	return memory >= 0 ? open_oom(memory, g, e) : 0;
 }

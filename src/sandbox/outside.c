@@ -17,6 +17,7 @@
 #include "base/kernel.h"
 #include "sandbox/child.h"
 #include "sandbox/init.h"
+#include "sandbox/stat.h"
 #include "sandbox/sys.h"
 
 int outside_prepare(struct outside *o, struct home *home, int go, struct err *e)
@@ -50,6 +51,31 @@ static int group_take(struct outside *o, unsigned slot, struct cgroup *ret, stru
 	*ret = *kept;
 	kept->kind = CGROUP_NONE;
 	return 0;
+}
+
+void sandbox_rest(struct sandbox *s)
+{
+	if (s->slot >= SANDBOX_AWAKE)
+		cgroup_rest(&s->cgroup);
+}
+
+int sandbox_rouse(const struct outside *o, struct sandbox *s, struct err *e)
+{
+	return cgroup_rouse(&o->home->cgroup, s->slot, &s->cgroup, e);
+}
+
+/* Descriptors are needed for a moment where the limits are new, or for a group that is. */
+static int group_set(const struct outside *o, struct sandbox *s, const struct sandbox_spec *spec, struct err *e)
+{
+	struct cgroup_limits limits = { .memory_bytes = spec->memory_bytes,
+					.processes = spec->processes,
+					.cpu_milli = spec->cpu_milli };
+	int r = cgroup_is_set(&s->cgroup, &limits) ? 0 : sandbox_rouse(o, s, e);
+
+	if (r == 0)
+		r = cgroup_set(&s->cgroup, &limits, e);
+	sandbox_rest(s);
+	return r;
 }
 
 static void group_give_back(struct outside *o, struct sandbox *s)
@@ -158,9 +184,6 @@ static int init_start(struct outside *o, unsigned env, struct sandbox *s, struct
 int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct sandbox_spec *spec, struct sandbox *ret,
 		   struct err *e)
 {
-	struct cgroup_limits limits = { .memory_bytes = spec->memory_bytes,
-					.processes = spec->processes,
-					.cpu_milli = spec->cpu_milli };
 	struct sandbox s = SANDBOX_EMPTY;
 	int r = 0;
 
@@ -174,7 +197,7 @@ int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct 
 	if (r == 0 && o->home->cgroup.kind != CGROUP_NONE) {
 		r = group_take(o, slot, &s.cgroup, e);
 		if (r == 0)
-			r = cgroup_set(&s.cgroup, &limits, e);
+			r = group_set(o, &s, spec, e);
 	}
 	if (r < 0) {
 		sandbox_destroy(o, &s);
@@ -296,7 +319,10 @@ int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_tas
 	struct sandbox_child c = SANDBOX_CHILD_EMPTY;
 	auto_fd int theirs = -1;
 	int pair[2];
+	int r = sandbox_rouse(o, s, e);
 
+	if (r < 0)
+		return r;
 	s->has_socket = true; /* or may: it is not watched */
 	role_dress(&in, task->role);
 	if (pipe2(pair, O_CLOEXEC) < 0)
@@ -307,6 +333,7 @@ int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_tas
 	c.pid = clone_into(o, s, in.cgroup, &c.pidfd, e);
 	if (c.pid == 0)
 		child_main(&in, task->role, task->bundle, task->bundle_len);
+	sandbox_rest(s);
 	if (c.pid < 0) {
 		fd_close(&c.status);
 		return (int)c.pid;
@@ -330,13 +357,10 @@ static int limit(const struct sandbox_child *c, __rlimit_resource_t what, uint64
 int sandbox_dress(struct outside *o, struct sandbox *s, const struct sandbox_child *c, const struct sandbox_spec *spec,
 		  struct err *e)
 {
-	struct cgroup_limits limits = { .memory_bytes = spec->memory_bytes,
-					.processes = spec->processes,
-					.cpu_milli = spec->cpu_milli };
 	int r = 0;
 
 	if (s->cgroup.kind != CGROUP_NONE)
-		r = cgroup_set(&s->cgroup, &limits, e);
+		r = group_set(o, s, spec, e);
 	if (!c) {
 		s->spec = *spec;
 		return r;
@@ -438,6 +462,16 @@ int sandbox_sample(const struct sandbox *s, bool is_fair, struct sample *ret)
 		return -EOPNOTSUPP;
 	return is_fair ? sample_fair(s->proc_dir, tmpfs, ARRAY_LEN(tmpfs), ret)
 		       : sample_take(s->proc_dir, tmpfs, ARRAY_LEN(tmpfs), ret);
+}
+
+bool sandbox_can_foresee(const struct outside *o, const struct sandbox_child *c)
+{
+	return stat_can_foresee(o->proc, c->pid);
+}
+
+int sandbox_foresee(const struct outside *o, const struct sandbox_child *c, int *ret_status)
+{
+	return stat_foresee(o->proc, c->pid, ret_status);
 }
 
 void sandbox_destroy(struct outside *o, struct sandbox *s)

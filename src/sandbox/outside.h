@@ -53,6 +53,11 @@ int outside_build(struct home *home, struct err *e) MUST_CHECK;
 
 #define OUTSIDE_NETWORKS 64
 
+/* What a sandbox takes of our descriptors, with two for a moment; the first ones more, their group's for good. */
+#define SANDBOX_FDS       19
+#define SANDBOX_FDS_AWAKE 8
+#define SANDBOX_AWAKE     64
+
 /* What every sandbox_create() needs. */
 struct outside {
 	struct home *home;      /* borrowed */
@@ -141,6 +146,13 @@ int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_tas
 int sandbox_dress(struct outside *o, struct sandbox *s, const struct sandbox_child *c, const struct sandbox_spec *spec,
 		  struct err *e) MUST_CHECK;
 
+/*
+ * sandbox_rouse() - open what a process joins the sandbox's control group by.  Return: 0 or -errno with @e
+ * sandbox_rest() - close it, for all but the first sandboxes: those shall not wait for it, many shall fit
+ */
+int sandbox_rouse(const struct outside *o, struct sandbox *s, struct err *e) MUST_CHECK;
+void sandbox_rest(struct sandbox *s);
+
 /* sandbox_reap() - Return: 1 reaped, 0 still there, -errno */
 int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *ret_usage);
 
@@ -150,6 +162,14 @@ int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *re
  * Closes the listener: it must not be watched any more.  A script that makes many sockets so keeps its own init busy.
  */
 void sandbox_let_socket(struct sandbox *s, struct sandbox_child *c);
+
+/*
+ * sandbox_can_foresee() - whether sandbox_foresee() will ever know of children like @c, which is alive
+ * sandbox_foresee() - what @c, not reaped, will have exited with, when it has begun to exit.  Return: 1 with what waitpid() will tell,
+ * 0: not known
+ */
+bool sandbox_can_foresee(const struct outside *o, const struct sandbox_child *c);
+int sandbox_foresee(const struct outside *o, const struct sandbox_child *c, int *ret_status) MUST_CHECK;
 
 /* sandbox_signal() - to a child that is not reaped yet.  Return: 0 or -errno */
 int sandbox_signal(const struct sandbox_child *c, int sig);

@@ -3,7 +3,7 @@
  * Memory and CPU of a sandbox by reading its proc: for hosts that give us no control group.
  *
  * Everything below is written by the kernel, but names of processes are the script's: in status they are escaped and
- * come first, so only starts of lines are looked at; in stat they may hold anything and end at the last parenthesis.
+ * come first, so only starts of lines are looked at (stat: stat.c).
  */
 #include "sandbox/sample.h"
 
@@ -19,12 +19,11 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "sandbox/stat.h"
 
 #define STATUS_SIZE 16384 /* its list of groups can be long, and stands before the sizes */
 #define PATH_SIZE   64
 #define PID_DIGITS  10
-#define TIMES_AT    10 /* in stat, the numbers from the state to utime */
-#define TIMES       4  /* utime, stime, cutime, cstime */
 
 /* Sums over all processes, in kB as proc has them. */
 struct sums {
@@ -97,27 +96,9 @@ static int read_rss(int proc_dir, const char *pid, uint64_t *ret_anon_kb, uint64
 
 static uint64_t read_ticks(int proc_dir, const char *pid)
 {
-	char text[1024];
-	const char *p;
-	uint64_t sum = 0;
+	struct stat_line line;
 
-	if (read_file(proc_dir, pid, "stat", text, sizeof(text)) < 0)
-		return 0;
-	p = strrchr(text, ')');
-	if (!p || strlen(p) < 4)
-		return 0;
-	p += 3; /* ") S" */
-	for (unsigned i = 0; i < TIMES_AT + TIMES; i++) {
-		char *end;
-		long long v = strtoll(p, &end, 10);
-
-		if (end == p)
-			return sum;
-		if (i >= TIMES_AT && v > 0)
-			sum += (uint64_t)v;
-		p = end;
-	}
-	return sum;
+	return stat_read(proc_dir, pid, &line) < 0 ? 0 : line.ticks;
 }
 
 static void add_fair(int proc_dir, const char *pid, uint64_t anon_kb, uint64_t shmem_kb, struct sums *s)
