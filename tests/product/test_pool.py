@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a server keeps ready: how many, when, and with numpy and pandas in it."""
+import contextlib
 import time
 
 import pytest
@@ -41,6 +42,27 @@ def test_refilling_waits_for_running_scripts(who):
             r = long.answer()
             assert r.status == "ok" and r.execution_time < 3.5, r
             assert wait_for(lambda: parked(n) >= CALM, 10), parked(n)
+
+
+def test_limits_hold_where_many_are_kept(who):
+    """Beyond the first 64 sandboxes what limits are written by is opened for that alone."""
+    many = 70
+    with Server(who, env={"CLOCHE_SERVER_POOL_MIN": str(many + 4), "CLOCHE_SERVER_POOL_MAX": str(many + 8),
+                          "CLOCHE_SERVER_MAX_RUNNING": str(many + 4)}) as server:
+        with contextlib.ExitStack() as stack:
+            asleep = [stack.enter_context(Native(server.path)) for _ in range(many)]
+            n = stack.enter_context(Native(server.path))
+            assert wait_for(lambda: parked(n) >= many, 30), parked(n)
+            for sleeper in asleep:
+                sleeper.start(request("import time; time.sleep(60)", timeout=60))
+            for mode in "warm", "cold":
+                r = n.run(request("b = b'x' * (200 << 20)", mode=mode, limits={"memory_bytes": 100 << 20}))
+                assert (r.status, r.mode) == ("memory_limit", mode) or "MemoryError" in r.stderr, r
+                r = n.run(request("print(1)", mode=mode, limits={"processes": 40, "cpus": 0.5}))
+                assert (r.status, r.stdout, r.mode) == ("ok", "1\n", mode), r
+                r = n.run(request("import threading, time\nfor i in range(60):\n    threading.Thread(target=time.sleep, args=(9,),"
+                                  " daemon=True).start()", mode=mode, limits={"processes": 40}))
+                assert r.status == "error" and "can't start new thread" in r.stderr, r
 
 
 def test_little_memory_keeps_nothing_ready(hasty):

@@ -395,6 +395,32 @@ static void test_taken_again(void **state)
 	assert_false(is_oom(0));
 }
 
+/* At rest it takes no new limits, and drops none; roused it is what it was. */
+static void test_rest(void **state)
+{
+	struct cgroup_limits l = PLENTY;
+	struct cgroup_usage u;
+	struct err e;
+
+	(void)state;
+	set(&l);
+	cgroup_rest(&group);
+	if (!group.is_resting) /* v2 has nothing to close */
+		return;
+	assert_int_equal(group.dir[0], -1);
+	assert_int_equal(group.tasks[0], -1);
+	set(&l); /* those that are in force */
+	l.memory_bytes = 50 * MB;
+	assert_true(cgroup_set(&group, &l, &e) < 0);
+	assert_int_equal(e.kind, ERR_BUG);
+	assert_int_equal(cgroup_rouse(&host, 0, &group, &e), 0);
+	assert_false(group.is_resting);
+	set(&l);
+	assert_int_equal(WTERMSIG(run(eat_too_much)), SIGKILL);
+	cgroup_usage(&group, &u);
+	assert_true(u.oom_kills > 0);
+}
+
 static int run_all(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -411,6 +437,7 @@ static int run_all(void)
 		live(test_zero_is_no_limit),
 		live(test_by_descriptors_alone),
 		live(test_taken_again),
+		live(test_rest),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
