@@ -2,7 +2,7 @@
 # Install what is missing of Debian's packages: "deps.sh build" to build, "deps.sh test" to run all tests as well.
 set -eu
 build="gcc libc6-dev musl-tools make meson ninja-build pkg-config libjansson-dev libinih-dev libseccomp-dev libevent-dev libmd-dev libsqlite3-dev python3 scdoc libpython3-dev"
-test="clang clang-tidy clang-format cppcheck shellcheck codespell libcmocka-dev python3-pytest python3-jsonschema python3-yaml python3-strictyaml mypy curl python3-numpy python3-pandas \
+test="clang clang-tidy clang-format cppcheck shellcheck codespell libcmocka-dev python3-pytest python3-jsonschema python3-yaml python3-strictyaml mypy curl openssl python3-numpy python3-pandas \
 python3-matplotlib python3-scipy python3-pil tzdata util-linux passwd procps bubblewrap apparmor libclang-rt-14-dev"
 case "${1:-}" in
 build) want=$build ;;

@@ -10,6 +10,7 @@ import pytest
 from client_support import client, servers  # noqa: F401
 from harness import wait_for
 from serving import Native, Server
+from tls_proxy import TlsProxy
 
 import cloche
 
@@ -113,6 +114,21 @@ def test_over_http_by_socket(door):
 
 def test_over_http_by_tcp(door):
     client(door.who, f"http://{door.address}", OVER_HTTP, door.token, door.path)
+
+
+def test_over_https(door):
+    """Through a proxy that speaks TLS; its certificate is checked against what the system trusts, and its name is."""
+    folder = door.who.folder()
+    with TlsProxy(door.address, folder) as proxy:
+        trusting = {"SSL_CERT_FILE": str(proxy.cert)}
+        client(door.who, f"https://localhost:{proxy.port}", OVER_HTTP, door.token, door.path, env=trusting)
+        assert proxy.handshakes > 4 and proxy.refusals == 0
+        for host, env in ("localhost", {}), ("127.0.0.1", trusting):
+            client(door.who, f"https://{host}:{proxy.port}", """
+                e = raises(cloche.ServerError, cloche.Client(where, token=sys.argv[2]).run, "print(1)")
+                assert "certificate" in str(e), e
+                """, door.token, env=env)
+        assert proxy.refusals == 2, "no token went to a stranger"
 
 
 def test_the_http_door_needs_its_token(door):
