@@ -165,7 +165,8 @@ static size_t gather(const json_t *o, struct ready all[ENVS_MAX])
 	return n;
 }
 
-static int put_environments(struct buf *b, const json_t *o)
+/* @t: who may use only some of them is told of those; NULL: of all */
+static int put_environments(struct buf *b, const json_t *o, const struct token *t)
 {
 	static const struct {
 		const char *name;
@@ -186,9 +187,12 @@ static int put_environments(struct buf *b, const json_t *o)
 
 	for (size_t i = 0; i < ARRAY_LEN(metrics) && r == 0; i++) {
 		r = head(b, metrics[i].name, "gauge", metrics[i].help);
-		for (size_t k = 0; k < n && r == 0; k++)
+		for (size_t k = 0; k < n && r == 0; k++) {
+			if (t && !token_allows(t, all[k].name))
+				continue;
 			r = buf_printf(b, "%s{environment=\"%s\"} %.17g\n", metrics[i].name, all[k].name,
 				       *(const double *)(const void *)((const char *)&all[k] + metrics[i].offset));
+		}
 	}
 	return r;
 }
@@ -265,6 +269,8 @@ static void on_stats(struct door *d, struct http_conn *c, const char *json, size
 	struct http_answer a = { .status = 200,
 				 .type = "text/plain; version=0.0.4; charset=utf-8",
 				 .frees_body = true };
+	const char *name = http_conn_caller(c)->token;
+	const struct token *t = *name ? tokens_by_name(&d->tokens, name) : NULL;
 	json_t *o = json ? json_loadb(json, len, 0, NULL) : NULL;
 	struct buf b;
 	int r;
@@ -279,8 +285,8 @@ static void on_stats(struct door *d, struct http_conn *c, const char *json, size
 		r = put_histograms(&b, o);
 	if (r == 0 && o)
 		r = put_supervisors(&b, o);
-	if (r == 0 && o)
-		r = put_environments(&b, o);
+	if (r == 0 && o && (t || !*name))
+		r = put_environments(&b, o, t);
 	if (r == 0)
 		r = put_door(&b, d);
 	json_decref(o);

@@ -180,6 +180,11 @@ def test_environments(door, tokens):
     secret = tokens.add("narrow", "--environments", "other")
     assert [e["name"] for e in door.get("/v1/environments", tcp=True, token=secret).json["environments"]] == ["other"]
     assert door.run("print(1)", tcp=True, token=secret, environment="other").json["stdout"] == "1\n"
+
+    def told(**how):
+        return set(re.findall(r'environment="(\w+)"', door.get("/metrics", tcp=True, **how).body.decode()))
+    assert wait_for(lambda: told(token=door.token) >= {"default", "other"}, 10), "whoever may use all is told of all"
+    assert told(token=secret) == {"other"}
     for fields in ({}, {"environment": "default"}):
         answer = door.run("print(1)", tcp=True, token=secret, **fields)
         assert answer.status == 422 and answer.json["error"]["field"] == "environment", fields
