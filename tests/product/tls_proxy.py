@@ -52,26 +52,18 @@ class TlsProxy:
             return
         self.handshakes += 1
         door = socket.create_connection(self.to)
-        threading.Thread(target=self._answers, args=(door, inside), daemon=True).start()
-        try:
-            while data := inside.recv(65536):
-                door.sendall(data)
-        except OSError:
-            pass
-        self._end(door)
-
-    def _answers(self, door, inside):
-        try:
-            while data := door.recv(65536):
-                inside.sendall(data)
-        except OSError:
-            pass
-        self._end(inside)
+        threading.Thread(target=self._pass, args=(door, inside), daemon=True).start()
+        self._pass(inside, door)
 
     @staticmethod
-    def _end(s):
+    def _pass(this, that):
         try:
-            s.shutdown(socket.SHUT_RDWR)
+            while data := this.recv(65536):
+                that.sendall(data)
         except OSError:
             pass
-        s.close()
+        try:
+            that.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        that.close()
