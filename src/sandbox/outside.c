@@ -175,8 +175,14 @@ static int init_start(struct outside *o, unsigned env, struct sandbox *s, struct
 	if (o->home->ids.count == 1)
 		return 0; /* it maps itself */
 	r = maps_write(o, pid, s->slot, e);
-	if (r < 0)
+	if (r < 0) { /* it may have ended, and has said why */
+		struct err said;
+		char step[sizeof(go.fail.step)];
+
+		if (sandbox_hear(s, step, &said) < 0)
+			*e = said;
 		return r;
+	}
 	r = fd_send(s->init_sock, &go, sizeof(go), NULL, 0);
 	return r < 0 ? err_set(e, ERR_HOST, -r, "start a sandbox's init") : 0;
 }

@@ -323,6 +323,8 @@ def adopt_orphans():
 
 
 def descendants():
+    """Of ours, and their states; without the servers behind the doors, which begin and end processes as they see fit"""
+    servers = via.servers()
     parents = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -333,7 +335,7 @@ def descendants():
             pass
     found, fresh = {}, {os.getpid()}
     while fresh:
-        fresh = {p for p, (parent, _) in parents.items() if parent in fresh}
+        fresh = {p for p, (parent, _) in parents.items() if parent in fresh} - servers
         found.update((p, parents[p][1]) for p in fresh)
     return found
 
@@ -364,6 +366,17 @@ def left_groups(before):
     return left
 
 
+def described(pid):
+    """What it is and what it waits for, as far as that can still be seen"""
+    def told(name):
+        try:
+            with open(f"/proc/{pid}/{name}", "rb") as f:
+                return f.read(300).replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError as e:
+            return e.strerror
+    return {name: told(name) for name in ("cmdline", "stat", "wchan", "syscall", "stack")}
+
+
 def snapshot():
     return set(descendants()), groups()
 
@@ -375,7 +388,7 @@ def assert_no_residue(before, patience=2.0):
         left = (left_processes(before[0]), left_groups(before[1]))
         if not any(left):
             break
-        assert time.monotonic() < end, "left behind: processes %s, groups %s" % left
+        assert time.monotonic() < end, "left behind: processes %s, groups %s" % ({p: described(p) for p in left[0]}, left[1])
         time.sleep(0.05)
     assert_no_mounts()
 

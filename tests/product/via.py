@@ -97,6 +97,14 @@ def way(who, name, env=None):
     return _open[key]
 
 
+def servers():
+    """The processes that were started for doors"""
+    found = set()
+    for w in _open.values():
+        found |= {w.server.p.pid, w.door.p.pid} if w.door and w.door.p else {w.server.p.pid}
+    return found
+
+
 @atexit.register
 def close_all():
     while _open:

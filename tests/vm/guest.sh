@@ -132,6 +132,7 @@ if [ $PPID = 1 ] && ! [ -d /run/systemd/system ]; then
 	exit 0
 fi
 useradd -m -s /bin/sh tester
+useradd -m -s /bin/sh plain # two users: limits of processes count by user, and their tests run at the same time
 loginctl enable-linger tester
 if wanted package; then
 	install >/dev/null 2>&1
@@ -160,6 +161,8 @@ wanted product-root && pytest product-root tests/product/test_limits.py tests/pr
 wanted attack-root && CLOCHE_CALLER=root pytest attack-root tests/attack $installed
 # shellcheck disable=SC2086
 wanted attack-delegated && setpriv --reuid tester --regid tester --init-groups env $own systemd-run -q --user --scope -p Delegate=yes \
-	env CLOCHE_CALLER=user sh /vm/guest.sh pytest attack-delegated tests/attack $installed $ordinary
-wanted attack-user && su -l tester -c "CLOCHE_CALLER=user sh /vm/guest.sh pytest attack-user tests/attack $installed $ordinary"
+	env CLOCHE_CALLER=user sh /vm/guest.sh pytest attack-delegated tests/attack $installed $ordinary >$out/attack-delegated.log 2>&1 &
+wanted attack-user && su -l plain -c "CLOCHE_CALLER=user sh /vm/guest.sh pytest attack-user tests/attack $installed $ordinary"
+wait
+cat $out/attack-delegated.log 2>/dev/null
 echo "== done, $(cut -d. -f1 /proc/uptime) s after the start"
