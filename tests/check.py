@@ -9,7 +9,6 @@ was skipped stands in build/skipped.json, and make check-vm fails for each of th
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -113,8 +112,6 @@ def product(*names):
 
 
 def main():
-    for s in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT): # ignored in the background of a shell, and cloche goes by that
-        signal.signal(s, signal.SIG_DFL)
     (TOP / "build/skipped.json").unlink(missing_ok=True)
     build("build", "-Dwerror=true")
     build("build-clang", "-Dwerror=true", cc="clang")

@@ -270,7 +270,7 @@ def test_neighbour_of_a_bomb(who):
     p = subprocess.Popen(as_user(who) + [BIN, "trigger"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         cwd="/",
                          env=environment(who))
-    soon = max(3, 12 * alone)
+    soon = max(3, 12 * alone) * PATIENCE
     p.stdin.write(json.dumps({"script_content": bomb, "timeout": 30 + soon, "limits": {"cpus": 0.5}}))
     p.stdin.close()
     while len([pid for pid in set(descendants()) - known if runs_script(pid)]) < 21:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import platform
 import re
+import signal
 import struct
 import subprocess
 import time
@@ -17,6 +18,10 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 SHARED = pathlib.Path(os.environ.get("CLOCHE_SHARED") or REPO.parent / "shared")
 MUST_WORK = os.environ.get("CLOCHE_MUST_WORK") == "1"
 SYSTEM_PYTHON = "/usr/bin/python3"
+
+for _number in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:  # a shell's background ignores them, and cloche goes by that
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 STATUSES = {"ok", "error", "signaled", "timeout", "cpu_limit", "memory_limit", "output_limit", "cancelled", "rejected",
             "internal_error"}
