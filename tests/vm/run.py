@@ -126,7 +126,7 @@ def take(folder):
             tar.extractall(folder)
     except tarfile.ReadError:
         return None
-    return folder / "out"
+    return folder / "out" if (folder / "out").is_dir() else None  # a guest that was killed has written nothing
 
 
 def read(report, passed, failed, skipped):
