@@ -55,6 +55,7 @@ def stable(p):
     out["list"] = {d: [n for n in names if os.path.join(d, n) not in OPTIONAL] if isinstance(names, list) else names
                    for d, names in p["list"].items()}
     out["limits"] = {k: v for k, v in p["limits"].items() if k in SET_BY_US}
+    out["nice"] = p["nice"] - os.nice(0)  # as our caller has it, no more and no less
     out["cgroup"] = sorted({line.split(":")[-1] for line in p["cgroup"] if line})
     return out
 
