@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import re
+import select
 import signal
 import socket
 import struct
@@ -31,20 +32,40 @@ class Daemon:
     def watch(self, p):
         self.p = p
         self.wanted = 0  # its exit status, unless a test causes another one
+        self.text, self.reading, self.is_read = b"", threading.Lock(), False
+        os.set_blocking(p.stderr.fileno(), False)
         self.reader = threading.Thread(target=self._read, args=(p,), daemon=True)
         self.reader.start()
 
     def _read(self, p):
-        for line in p.stderr:
-            self.lines.append(line.decode("utf-8", "backslashreplace"))
+        while not self.is_read:
+            select.select([p.stderr], [], [])
+            self._take()
+
+    def _take(self):
+        with self.reading:
+            while not self.is_read:
+                try:
+                    more = os.read(self.p.stderr.fileno(), 65536)
+                except BlockingIOError:
+                    return
+                self.text += more
+                self.is_read = not more
+
+    @property
+    def lines(self):
+        """Of its log, with all that it has written until now: a run's line is written before the answer is sent"""
+        self._take()
+        *whole, rest = self.text.split(b"\n")
+        whole += [rest] if rest and self.is_read else []
+        return [line.decode("utf-8", "backslashreplace") + "\n" for line in whole]
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind=None, *_):
-        lines = list(self.lines)
         status = self.stop()
-        assert status == self.wanted or kind, f"it ended with {status}, not {self.wanted}: {self.lines or lines}"
+        assert status == self.wanted or kind, f"it ended with {status}, not {self.wanted}: {self.lines}"
 
     def stop(self, number=signal.SIGTERM, seconds=20):
         """Its exit status"""
@@ -70,7 +91,6 @@ class Server(Daemon):
         self.path = str(socket_path or self.folder / "cloche.sock")
         self.env = {"XDG_RUNTIME_DIR": str(self.folder), "CLOCHE_HISTORY_PATH": str(self.folder / "state/history.db"), **(env or {})}
         self.env = {k: v for k, v in self.env.items() if v is not None}
-        self.lines = []
         args = ["--socket", self.path] if args is None else args
         self.watch(who.popen("serve", *args, env=self.env, **kw))
         if ready:
