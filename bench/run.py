@@ -5,7 +5,7 @@
     bench/run.py [--rounds N] [--cloche PATH] [--python PATH] [--memory] [--faults] [--strace] [--json FILE]
 
 All cases take turns within each round, in an order shuffled anew, so that whatever else the machine does meets all of
-them.  Read the ratios; the milliseconds belong to the machine.  Every run is checked: exit status 0 and the greeting
+them.  Between two of them is a pause, so that none pays for what the one before it left to be cleared away.  Read the ratios; the milliseconds belong to the machine.  Every run is checked: exit status 0 and the greeting
 on standard output, else the benchmark fails.  The driver is one thread that calls posix_spawn (vfork underneath, so
 that its own size costs nothing), reads a pipe to its end and calls wait4; time is CLOCK_MONOTONIC from before
 posix_spawn until both are done.
@@ -27,6 +27,7 @@ import time
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 GREETING = b"Hello from Python!\n"
 ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
+PAUSE = 0.02  # seconds
 BASE = "plain python3"
 OURS = "cloche run"
 
@@ -45,6 +46,7 @@ class Case:
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         out, into = os.pipe2(os.O_CLOEXEC)
         actions = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, into, 1), (os.POSIX_SPAWN_DUP2, 2, 2)]
+        time.sleep(PAUSE)
         begin = time.perf_counter_ns()
         pid = os.posix_spawn(self.argv[0], self.argv, ENV, file_actions=actions)
         os.close(into)

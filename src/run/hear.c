@@ -101,22 +101,22 @@ void work_forked(struct work *w, const struct zygote_news *news)
 		work_event(w, EVENT_PARKED);
 }
 
-/* The status pipe: its end means that exec has succeeded; else a step of the lock-down has failed. */
+/* Has exec succeeded, or a step of the lock-down failed? */
 static void status_said(struct work *w)
 {
 	struct err e = { 0 };
 	struct step_fail f;
-	ssize_t n;
+	int r;
 
 	if (w->state == WORK_FORKING) {
 		parking_said(w);
 		return;
 	}
-	n = read(w->child.status, &f, sizeof(f));
-	if (n < 0)
+	r = sandbox_told(&w->child, &f);
+	if (r == 0)
 		return;
 	watch_clear(w->s, &w->watch[WATCH_STATUS]);
-	if (n == 0) {
+	if (r > 0) {
 		work_event(w, EVENT_EXECUTED);
 		return;
 	}
@@ -124,7 +124,6 @@ static void status_said(struct work *w)
 		w->outcome.is_artifacts_cut = 1;
 		return;
 	}
-	f.step[sizeof(f.step) - 1] = '\0';
 	if (strcmp(f.step, "exec") == 0)
 		(void)err_set(&e, f.sys == ENOENT ? ERR_NOT_FOUND : f.sys == EACCES || f.sys == ENOEXEC ? ERR_ACCESS : ERR_HOST,
 			      f.sys, "execute the interpreter");

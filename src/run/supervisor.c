@@ -109,6 +109,7 @@ static int inner(struct state *st, int go, int self)
 	struct err e = { 0 };
 	int r;
 
+	prompt_be();
 	r = take_setup(&s, st, go, &e);
 	if (r != 0)
 		return r < 0 ? say_failed(&e) : 1;
@@ -156,6 +157,21 @@ static int wait_for(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
+/* What inner does now is waited for, and the kernel would keep us on its CPU: elsewhere, if there is one. */
+static void make_way(void)
+{
+	cpu_set_t all;
+	cpu_set_t others;
+	int cpu = sched_getcpu();
+
+	if (cpu < 0 || sched_getaffinity(0, sizeof(all), &all) < 0)
+		return;
+	others = all;
+	CPU_CLR((size_t)cpu, &others);
+	if (sched_setaffinity(0, sizeof(others), &others) == 0) /* or there is no other */
+		(void)sched_setaffinity(0, sizeof(all), &all);
+}
+
 /* The child has its ids and, as soon as they are ready, its control groups (a v2 child was born in one of them). */
 static int help(struct home_child *c, struct home *home, struct setup *s, int go, struct err *e)
 {
@@ -173,6 +189,8 @@ static int help(struct home_child *c, struct home *home, struct setup *s, int go
 		r = home_map(c, &home->ids, e);
 	if (r == 0)
 		(void)!fd_send(go, "m", 1, &s->fd, 1);
+	make_way();
+	home_reap_maker(c);
 	if (r == 0 && home->cgroup.kind == CGROUP_NONE)
 		r = cgroup_host_open(home->ids.uid, home->ids.gid, s->is_single, &home->cgroup, e);
 	if (r == 0)
@@ -210,13 +228,15 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 	(void)close(go[0]);
 	(void)close(life[0]);
 	r = help(&c, &st->home, s, go[1], e);
-	if (r == 0)
+	if (r == 0 && !s->is_single)
 		cgroup_host_sweep(&st->home.cgroup);
 	home_reap_maker(&c);
 	if (r == 0 && read(go[1], &word, 1) == 1) /* it stays */
 		(void)close(WIRE_CONTROL); /* inner's alone: its death is heard at once, whatever clean-up is left */
 	(void)close(go[1]);
 	code = wait_for(c.pid);
+	if (r == 0 && s->is_single) /* not before: it would take a CPU from what is waited for */
+		cgroup_host_sweep(&st->home.cgroup);
 	home_child_done(&c);
 	return r < 0 ? r : code;
 }
@@ -444,8 +464,6 @@ static int inside(void)
 	if (r < 0)
 		return say_failed(&e);
 	(void)fd_send(WIRE_CONTROL, &ready, sizeof(ready), NULL, 0);
-	if (setup.has_pools)
-		prompt_be();
 	loop(&s, &control);
 	pool_end(&s);
 	supervise_end(&s);

@@ -17,26 +17,32 @@
 #define N_CONTROLLERS 4
 #define PIDS_HIGHEST  4194304U /* the kernel knows no higher pid and no higher limit */
 
-/* A kernel can be built with a controller and without the half of it that we live on. */
+#define N_FILES 6
+
+/*
+ * @needs: a kernel can be built with a controller and without the half of it that we live on
+ * @written: for each run; where our folder is the only slot's group as well, they become the sandboxes' owner's
+ */
 static const struct {
 	enum cgroup_controller bit;
 	const char *name;
-	const char *needs[3];
+	const char *needs[N_FILES];
+	const char *written[N_FILES];
 } controllers[N_CONTROLLERS] = {
-	{ CGROUP_MEMORY, "memory", { "memory.limit_in_bytes", "memory.oom_control", "cgroup.event_control" } },
-	{ CGROUP_PIDS, "pids", { "pids.max", "pids.max", "pids.max" } },
-	{ CGROUP_CPU, "cpu", { "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_quota_us" } },
-	{ CGROUP_CPUACCT, "cpuacct", { "cpuacct.usage", "cpuacct.usage", "cpuacct.usage" } },
+	{ CGROUP_MEMORY,
+	  "memory",
+	  { "memory.limit_in_bytes", "memory.oom_control", "cgroup.event_control" },
+	  { "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max_usage_in_bytes", "memory.force_empty",
+	    "cgroup.event_control" } },
+	{ CGROUP_PIDS, "pids", { "pids.max" }, { "pids.max" } },
+	{ CGROUP_CPU,
+	  "cpu",
+	  { "cpu.cfs_quota_us", "cpu.cfs_period_us" },
+	  { "cpu.cfs_quota_us", "cpu.cfs_period_us" } },
+	{ CGROUP_CPUACCT, "cpuacct", { "cpuacct.usage" }, { NULL } },
 };
 
-static const char *const delegated[] = { "tasks", "cgroup.procs", NULL };
-
-/* What is written to for a run: where our folder is the only slot's group as well. */
-static const char *const slot_files[] = {
-	"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max_usage_in_bytes",
-	"memory.force_empty",    "cgroup.event_control",        "pids.max",
-	"cpu.cfs_quota_us",      "cpu.cfs_period_us",
-};
+static const char *const delegated[] = { "tasks", NULL };
 
 /* Our folder in each hierarchy: what it is called and whose it is. */
 struct top {
@@ -86,11 +92,12 @@ static int prepare(struct cgroup_host *h, const struct cgroup_texts *t, unsigned
 	i = make_folder(h, ret_path, top);
 	if (i < 0)
 		return i;
-	for (unsigned k = 0; k < ARRAY_LEN(controllers[c].needs); k++)
+	for (unsigned k = 0; k < N_FILES && controllers[c].needs[k]; k++)
 		if (faccessat(h->dir[i], controllers[c].needs[k], F_OK, 0) < 0)
 			return -EOPNOTSUPP;
-	for (unsigned k = 0; k < ARRAY_LEN(slot_files) && h->is_single; k++)
-		if (fchownat(h->dir[i], slot_files[k], top->uid, top->gid, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT)
+	for (unsigned k = 0; k < N_FILES && controllers[c].written[k] && h->is_single; k++)
+		if (fchownat(h->dir[i], controllers[c].written[k], top->uid, top->gid, AT_SYMLINK_NOFOLLOW) < 0 &&
+		    errno != ENOENT)
 			return -errno;
 	h->controllers[i] |= (uint32_t)controllers[c].bit;
 	h->has |= (uint32_t)controllers[c].bit;

@@ -49,6 +49,15 @@ static _Noreturn void collect(const char *bundle, size_t len)
 	_exit(collect_artifacts(tmp, bundle, len, 1) < 0 ? 1 : 0);
 }
 
+/* What the supervisor hears the end of all processes by.  Without it nothing is run: who keeps it would hear nothing. */
+static void hand_over(int listener)
+{
+	int r = listener < 0 ? 0 : fd_send(INSIDE_STATUS_FD, "l", 1, &listener, 1);
+
+	if (r < 0)
+		fail_with("filters", r);
+}
+
 _Noreturn void child_main(const struct inside *in, enum sandbox_role role, const char *bundle, size_t len)
 {
 	struct step_fail f;
@@ -61,6 +70,8 @@ _Noreturn void child_main(const struct inside *in, enum sandbox_role role, const
 		r = step_is_failed_on_purpose("files") ? -errno : inside_write_files(bundle, len);
 		if (r < 0)
 			fail_with("files", r);
+		if (in->ret_listener)
+			hand_over(*in->ret_listener);
 		break;
 	case SANDBOX_SCREEN:
 		break;

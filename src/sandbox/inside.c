@@ -263,8 +263,9 @@ static int step_filters(const struct inside *in)
 		variant |= SECCOMP_NO_AFFINITY;
 	if (!in->has_filters && inside_load_filters() < 0)
 		return -1;
-	if (in->ret_listener && !(variant & SECCOMP_NO_INET))
-		*in->ret_listener = seccomp_load_watched(variant);
+	if (in->ret_listener)
+		*in->ret_listener = in->tells_sockets && in->spec->has_loopback ? seccomp_load_watched(variant)
+										: seccomp_load_heard(variant);
 	if (in->ret_listener && *in->ret_listener >= 0)
 		return 0;
 	return seccomp_load_short(variant);

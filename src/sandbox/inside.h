@@ -25,7 +25,8 @@ struct inside {
 	bool has_filters;            /* A and B are loaded already (inherited from a fork server) */
 	bool is_sampled;             /* memory is held by sampling: RLIMIT_DATA behind it, no memfd */
 	int cpu;                     /* >= 0: CPUs are held by affinity, from this one on */
-	int *ret_listener;           /* set to where sockets are told of, or -1; NULL: not wanted */
+	int *ret_listener;           /* set to what hangs up at the end (seccomp_load_heard()), or -1; NULL: not wanted */
+	bool tells_sockets;          /* it tells of sockets, too (seccomp_load_watched()), if there is a network at all */
 };
 
 /*

@@ -261,93 +261,6 @@ bool sandbox_is_sampled(const struct sandbox *s)
 	return !(s->cgroup.has & CGROUP_MEMORY);
 }
 
-/* What differs between the roles; the lock-down is the same. */
-static void role_dress(struct inside *in, enum sandbox_role role)
-{
-	switch (role) {
-	case SANDBOX_MAIN:
-		if (in->spec->cpu_ns)
-			in->cpu_seconds = inside_cpu_seconds(in->spec);
-		break;
-	case SANDBOX_SCREEN:
-		in->address_space = UINT64_C(256) << 20;
-		in->cpu_seconds = 3;
-		break;
-	case SANDBOX_COLLECT:
-	case SANDBOX_PROBE:
-		in->cgroup = NULL;
-		in->address_space = UINT64_C(256) << 20;
-		in->cpu_seconds = 20;
-		break;
-	}
-}
-
-/* Clone into the sandbox's processes; 0 in the child.  The supervisor itself stays where it is. */
-static pid_t clone_into(struct outside *o, const struct sandbox *s, bool is_accounted, int *ret_pidfd, struct err *e)
-{
-	struct clone_args args = {
-		.flags = CLONE_PIDFD,
-		.pidfd = (uint64_t)(uintptr_t)ret_pidfd,
-		.exit_signal = SIGCHLD,
-	};
-	pid_t pid;
-
-	if (is_accounted && s->cgroup.kind == CGROUP_V2) {
-		args.flags |= CLONE_INTO_CGROUP;
-		args.cgroup = (uint32_t)s->cgroup.dir[0];
-	}
-	if (setns(s->init_fd, CLONE_NEWPID) < 0)
-		return err_set(e, ERR_HOST, errno, "enter the sandbox's processes");
-	pid = step_is_failed_on_purpose("spawn") ? -1 : sys_clone3(&args);
-	if (pid == 0)
-		return 0;
-	if (pid < 0)
-		(void)err_set(e, ERR_HOST, errno, "start a process in the sandbox");
-	if (setns(o->pid, CLONE_NEWPID) < 0 && pid > 0) /* what is cloned next must not be born in there */
-		return err_set(e, ERR_BUG, errno, "go back to our own processes");
-	return pid < 0 ? -e->sys : pid;
-}
-
-int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_task *task, struct sandbox_child *ret,
-		  struct err *e)
-{
-	struct inside in = {
-		.home = o->home,
-		.spec = &s->spec,
-		.cgroup = s->cgroup.kind == CGROUP_NONE ? NULL : &s->cgroup,
-		.init = s->init_fd,
-		.in = task->fds[0],
-		.out = task->fds[1],
-		.err = task->fds[2],
-		.is_sampled = sandbox_is_sampled(s),
-		.cpu = s->cgroup.has & CGROUP_CPU ? -1 : (int)s->slot,
-	};
-	struct sandbox_child c = SANDBOX_CHILD_EMPTY;
-	auto_fd int theirs = -1;
-	int pair[2];
-	int r = sandbox_rouse(o, s, e);
-
-	if (r < 0)
-		return r;
-	s->has_socket = true; /* or may: it is not watched */
-	role_dress(&in, task->role);
-	if (pipe2(pair, O_CLOEXEC) < 0)
-		return err_set(e, ERR_HOST, errno, "make a pipe");
-	c.status = pair[0];
-	theirs = pair[1];
-	in.status = theirs;
-	c.pid = clone_into(o, s, in.cgroup, &c.pidfd, e);
-	if (c.pid == 0)
-		child_main(&in, task->role, task->bundle, task->bundle_len);
-	sandbox_rest(s);
-	if (c.pid < 0) {
-		fd_close(&c.status);
-		return (int)c.pid;
-	}
-	*ret = c;
-	return 0;
-}
-
 static int limit(const struct sandbox_child *c, __rlimit_resource_t what, uint64_t value, struct err *e)
 {
 	struct rlimit now;
@@ -382,40 +295,6 @@ int sandbox_dress(struct outside *o, struct sandbox *s, const struct sandbox_chi
 	if (r == 0)
 		s->spec = *spec;
 	return r;
-}
-
-int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *ret_usage)
-{
-	siginfo_t info = { 0 };
-	struct rusage usage = { 0 };
-
-	/* the raw call: it alone also tells the resource usage */
-	if (syscall(SYS_waitid, P_PIDFD, c->pidfd, &info, WEXITED | WNOHANG | __WALL, &usage) < 0)
-		return -errno;
-	if (info.si_pid == 0)
-		return 0;
-	fd_close(&c->pidfd);
-	fd_close(&c->listener);
-	fd_close(&c->status);
-	c->pid = 0;
-	*ret_info = info;
-	*ret_usage = usage;
-	return 1;
-}
-
-void sandbox_let_socket(struct sandbox *s, struct sandbox_child *c)
-{
-	struct init_message m = { .word = INIT_SOCKETS };
-
-	s->has_socket = true;
-	if (fd_send(s->init_sock, &m, sizeof(m), &c->listener, 1) < 0)
-		init_let_socket(c->listener);
-	fd_close(&c->listener);
-}
-
-int sandbox_signal(const struct sandbox_child *c, int sig)
-{
-	return sys_pidfd_send_signal(c->pidfd, sig) < 0 ? -errno : 0;
 }
 
 int sandbox_pipe_owner(const struct outside *o, const struct sandbox *s, int fd)
@@ -468,16 +347,6 @@ int sandbox_sample(const struct sandbox *s, bool is_fair, struct sample *ret)
 		return -EOPNOTSUPP;
 	return is_fair ? sample_fair(s->proc_dir, tmpfs, ARRAY_LEN(tmpfs), ret)
 		       : sample_take(s->proc_dir, tmpfs, ARRAY_LEN(tmpfs), ret);
-}
-
-bool sandbox_can_foresee(const struct outside *o, const struct sandbox_child *c)
-{
-	return stat_can_foresee(o->proc, c->pid);
-}
-
-int sandbox_foresee(const struct outside *o, const struct sandbox_child *c, int *ret_status)
-{
-	return stat_foresee(o->proc, c->pid, ret_status);
 }
 
 void sandbox_destroy(struct outside *o, struct sandbox *s)

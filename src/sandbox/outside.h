@@ -112,8 +112,12 @@ enum sandbox_role {
 struct sandbox_child {
 	pid_t pid;
 	int pidfd;    /* owned */
-	int listener; /* owned; poll it: the child wants to make a socket (sandbox_let_socket()); -1: not watched */
-	int status;   /* owned; end-of-file: exec has succeeded or the helper has ended; else a struct step_fail */
+	/*
+	 * owned; poll it.  EPOLLIN: the child wants to make a socket (sandbox_let_socket(); warm ones only); EPOLLHUP: every
+	 * process of the script has begun to exit.  -1: nothing is told
+	 */
+	int listener;
+	int status; /* owned; poll it: sandbox_told(); a warm child's is the zygote's business (zygote_parked()) */
 };
 
 #define SANDBOX_CHILD_EMPTY                                                                                            \
@@ -136,6 +140,13 @@ struct sandbox_task {
  */
 int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_task *task, struct sandbox_child *ret,
 		  struct err *e) MUST_CHECK;
+
+/*
+ * sandbox_told() - what its process says of its beginning, when @c->status is readable
+ *
+ * Return: 1: exec has succeeded, or the helper has ended; 0: nothing more yet; -ECANCELED: the step in @ret has failed.
+ */
+int sandbox_told(struct sandbox_child *c, struct step_fail *ret) MUST_CHECK;
 
 /*
  * sandbox_dress() - other limits for a child that is locked down and has not begun its work (NULL: for one to come)

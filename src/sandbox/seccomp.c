@@ -43,13 +43,23 @@ int seccomp_load_base(void)
 	return load(policy_a, ARRAY_LEN(policy_a), 0);
 }
 
-int seccomp_load_short(unsigned variant)
+static int load_short(unsigned variant, unsigned flags)
 {
 	if (variant >= SECCOMP_VARIANTS) {
 		errno = EINVAL;
 		return -1;
 	}
-	return load(policy_short[variant].insns, policy_short[variant].n, 0);
+	return load(policy_short[variant].insns, policy_short[variant].n, flags);
+}
+
+int seccomp_load_short(unsigned variant)
+{
+	return load_short(variant, 0);
+}
+
+int seccomp_load_heard(unsigned variant)
+{
+	return load_short(variant, SECCOMP_FILTER_FLAG_NEW_LISTENER);
 }
 
 /*

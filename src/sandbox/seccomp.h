@@ -24,9 +24,11 @@ int seccomp_load_base(void);
 int seccomp_load_short(unsigned variant);
 
 /*
- * seccomp_load_watched() - the same, and calls that would make a socket wait until they are let through
+ * seccomp_load_heard() - the same, with a listener that hangs up when every process under this filter has begun to exit
+ * seccomp_load_watched() - and until then calls that would make a socket wait until they are let through
  *
- * Nothing is decided by it: it tells a run that has touched its network from one that has not.
+ * Nothing is decided by them: the second tells a run that has touched its network from one that has not.
  * Return: the listener (CLOEXEC), or -1 with errno (EBUSY: somebody above us has one; nothing was loaded then).
  */
+int seccomp_load_heard(unsigned variant);
 int seccomp_load_watched(unsigned variant);

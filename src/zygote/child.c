@@ -54,6 +54,7 @@ static void lock_down(const struct zygote_fork *f, const int *fds, size_t n_fds,
 		.is_sampled = f->is_sampled,
 		.cpu = f->cpu,
 		.ret_listener = ret_listener,
+		.tells_sockets = true,
 	};
 	struct step_fail fail;
 
