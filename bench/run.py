@@ -5,10 +5,11 @@
     bench/run.py [--rounds N] [--cloche PATH] [--python PATH] [--memory] [--faults] [--strace] [--json FILE]
 
 All cases take turns within each round, in an order shuffled anew, so that whatever else the machine does meets all of
-them.  Between two of them is a pause, so that none pays for what the one before it left to be cleared away.  Read the ratios; the milliseconds belong to the machine.  Every run is checked: exit status 0 and the greeting
-on standard output, else the benchmark fails.  The driver is one thread that calls posix_spawn (vfork underneath, so
-that its own size costs nothing), reads a pipe to its end and calls wait4; time is CLOCK_MONOTONIC from before
-posix_spawn until both are done.
+them.  Between two of them is a pause, so that none pays for what the one before it left to be cleared away.  Read the
+ratios; the milliseconds belong to the machine.  Every run is checked: exit status 0 and the greeting on standard
+output, else the benchmark fails.  The driver is one thread that calls posix_spawn (vfork underneath, so that its own
+size costs nothing), reads a pipe to its end and calls wait4; time is CLOCK_MONOTONIC from before posix_spawn until
+both are done.
 """
 
 import argparse

@@ -75,7 +75,7 @@ static void parking_said(struct work *w)
 	if (r > 0)
 		w->is_parked = true;
 	if (r > 0 && w->child.listener >= 0) {
-		w->box.is_watched = true;
+		w->box.is_watched = w->box.spec.has_loopback;
 		r = watch_set(w->s, &w->watch[WATCH_SOCKET], w->child.listener, EPOLLIN);
 	}
 	if (r < 0) {
@@ -117,6 +117,7 @@ static void status_said(struct work *w)
 		return;
 	watch_clear(w->s, &w->watch[WATCH_STATUS]);
 	if (r > 0) {
+		fd_close(&w->child.status);
 		work_event(w, EVENT_EXECUTED);
 		return;
 	}

@@ -140,6 +140,7 @@ static int inner(struct state *st, int go, int self)
 	return say_failed(&e);
 }
 
+static const int ending[] = { SIGTERM, SIGINT, SIGHUP };
 static pid_t inner_pid;
 
 static void on_signal(int sig)
@@ -150,8 +151,13 @@ static void on_signal(int sig)
 
 static int wait_for(pid_t pid)
 {
+	siginfo_t info;
 	int status = 0;
 
+	while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) < 0 && errno == EINTR)
+		;
+	for (size_t i = 0; i < ARRAY_LEN(ending); i++)
+		(void)signal(ending[i], SIG_IGN); /* its pid will be somebody else's; what is left is the clean-up */
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
@@ -179,9 +185,8 @@ static int help(struct home_child *c, struct home *home, struct setup *s, int go
 	int r = 0;
 
 	inner_pid = c->pid;
-	(void)sigaction(SIGTERM, &act, NULL);
-	(void)sigaction(SIGINT, &act, NULL);
-	(void)sigaction(SIGHUP, &act, NULL);
+	for (size_t i = 0; i < ARRAY_LEN(ending); i++)
+		(void)sigaction(ending[i], &act, NULL);
 	home_make_network(c);
 	if (s->n_envs == 0)
 		r = setup_take(s, e);
@@ -235,7 +240,7 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 		(void)close(WIRE_CONTROL); /* inner's alone: its death is heard at once, whatever clean-up is left */
 	(void)close(go[1]);
 	code = wait_for(c.pid);
-	if (r == 0 && s->is_single) /* not before: it would take a CPU from what is waited for */
+	if (r == 0 && code != AGAIN && s->is_single) /* not before: it would take a CPU from what is waited for */
 		cgroup_host_sweep(&st->home.cgroup);
 	home_child_done(&c);
 	return r < 0 ? r : code;

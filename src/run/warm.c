@@ -86,6 +86,8 @@ void warm_lost(struct work *w)
 	struct err e = { 0 };
 
 	watch_clear(w->s, &w->watch[WATCH_STATUS]);
+	watch_clear(w->s, &w->watch[WATCH_SOCKET]); /* it may have parked, and its zygote not told of it */
+	fd_close(&w->child.listener);
 	fd_close(&w->child.status); /* a child that was made is waiting on it, and ends; it is still to be reaped */
 	(void)snprintf(w->outcome.note, sizeof(w->outcome.note), "%s", w->pool->why);
 	w->pool = NULL;

@@ -105,9 +105,9 @@ int zygote_parked(struct sandbox_child *c, struct err *e) MUST_CHECK;
 
 /*
  * zygote_go() - give it the job; its time begins now
- * @bundle: a sealed memfd, as for sandbox_spawn(); borrowed
+ * @bundle: a sealed memfd, as in struct sandbox_task; borrowed
  *
- * From here on c->status is as sandbox_spawn() says.  Return: 0 or -errno.
+ * Return: 0 or -errno.
  */
 int zygote_go(struct sandbox_child *c, int bundle, bool is_buffered) MUST_CHECK;
 

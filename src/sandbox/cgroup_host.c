@@ -178,8 +178,8 @@ static void copy_cpuset(int parent, int dir)
 	static const char *const files[] = { "cpuset.cpus", "cpuset.mems" };
 	char text[1024];
 
-	if (faccessat(parent, files[0], F_OK, 0) < 0)
-		return;
+	if (faccessat(parent, files[0], F_OK, 0) < 0 || faccessat(dir, "cgroup.clone_children", F_OK, 0) < 0)
+		return; /* the second is v1's alone */
 	for (unsigned i = 0; i < ARRAY_LEN(files); i++)
 		if (fd_read_at(parent, files[i], text, sizeof(text)) > 0 && fd_write_at(dir, files[i], text) == 0)
 			(void)!fd_write_at(dir, "cgroup.clone_children", "1");

@@ -18,7 +18,7 @@ static _Noreturn void fail_at(const struct step_fail *f)
 	_exit(127);
 }
 
-/* A failed lock-down: until its descriptors were put in order the status pipe has another number. */
+/* A failed lock-down: until its descriptors were put in order the status socket has another number. */
 static _Noreturn void fail_early(const struct inside *in, const struct step_fail *f)
 {
 	if (fcntl(in->status, F_GETFD) < 0)
@@ -49,15 +49,6 @@ static _Noreturn void collect(const char *bundle, size_t len)
 	_exit(collect_artifacts(tmp, bundle, len, 1) < 0 ? 1 : 0);
 }
 
-/* What the supervisor hears the end of all processes by.  Without it nothing is run: who keeps it would hear nothing. */
-static void hand_over(int listener)
-{
-	int r = listener < 0 ? 0 : fd_send(INSIDE_STATUS_FD, "l", 1, &listener, 1);
-
-	if (r < 0)
-		fail_with("filters", r);
-}
-
 _Noreturn void child_main(const struct inside *in, enum sandbox_role role, const char *bundle, size_t len)
 {
 	struct step_fail f;
@@ -70,8 +61,9 @@ _Noreturn void child_main(const struct inside *in, enum sandbox_role role, const
 		r = step_is_failed_on_purpose("files") ? -errno : inside_write_files(bundle, len);
 		if (r < 0)
 			fail_with("files", r);
-		if (in->ret_listener)
-			hand_over(*in->ret_listener);
+		/* if it gets through (a user's descriptors on their way are bounded): it makes the answer sooner, no more */
+		if (in->ret_listener && *in->ret_listener >= 0)
+			(void)!fd_send(INSIDE_STATUS_FD, "l", 1, in->ret_listener, 1);
 		break;
 	case SANDBOX_SCREEN:
 		break;

@@ -111,7 +111,7 @@ enum sandbox_role {
 
 struct sandbox_child {
 	pid_t pid;
-	int pidfd;    /* owned */
+	int pidfd; /* owned */
 	/*
 	 * owned; poll it.  EPOLLIN: the child wants to make a socket (sandbox_let_socket(); warm ones only); EPOLLHUP: every
 	 * process of the script has begun to exit.  -1: nothing is told

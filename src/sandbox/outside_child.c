@@ -111,14 +111,18 @@ int sandbox_told(struct sandbox_child *c, struct step_fail *ret)
 	size_t n_fds;
 	ssize_t n;
 
-	while ((n = fd_recv(c->status, ret, sizeof(*ret), fds, &n_fds)) == 1 && n_fds == 1 && c->listener < 0)
-		c->listener = fds[0];
+	do {
+		n = fd_recv(c->status, ret, sizeof(*ret), fds, &n_fds);
+		for (size_t i = 0; i < n_fds; i++) {
+			if (n == 1 && c->listener < 0)
+				c->listener = take_fd(&fds[i]);
+			fd_close(&fds[i]);
+		}
+	} while (n == 1 || n == -EMSGSIZE); /* the listener, or one for which there was no room */
 	if (n == -EAGAIN)
 		return 0;
 	if (n == 0)
 		return 1;
-	for (size_t i = 0; i < n_fds && n > 0; i++)
-		fd_close(&fds[i]);
 	if (n != sizeof(*ret))
 		step_fail_set(ret, "status", n < 0 ? (int)-n : EBADMSG);
 	ret->step[sizeof(ret->step) - 1] = '\0';

@@ -63,7 +63,7 @@ struct zygote_forked {
 	int32_t sys; /* errno, when there is none */
 };
 
-struct zygote_parked { /* with the listener of seccomp_load_watched(), if there is one */
+struct zygote_parked { /* with its listener (seccomp.h), if there is one */
 	uint32_t word; /* ZYGOTE_READY */
 };
 
