@@ -52,16 +52,6 @@ static void reply(struct mcp_call *c, const char *json, size_t len)
 	call_free(c);
 }
 
-static void on_done(void *userdata, struct runner_answer *answer)
-{
-	struct mcp_call *c = userdata;
-
-	c->at_server = NULL;
-	c->at_home = NULL;
-	reply(c, answer->json, answer->len);
-	free(answer->json);
-}
-
 static void tell_progress(struct mcp_call *c)
 {
 	uint64_t ms = (clock_now_ns() - c->started_ns) / NS_PER_MS;
@@ -78,6 +68,18 @@ static void tell_progress(struct mcp_call *c)
 	text = mcp_progress_write(c->progress, c->n_told++ ? seconds : 0, total, words);
 	if (text)
 		c->to.on_message(c->to.userdata, c, text, strlen(text), false);
+}
+
+static void on_done(void *userdata, struct runner_answer *answer)
+{
+	struct mcp_call *c = userdata;
+
+	c->at_server = NULL;
+	c->at_home = NULL;
+	if (c->progress && !c->n_told) /* faster than its first word: who asked hears one all the same */
+		tell_progress(c);
+	reply(c, answer->json, answer->len);
+	free(answer->json);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *userdata)

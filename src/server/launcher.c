@@ -166,7 +166,7 @@ _Noreturn static void end(struct launcher *l)
 			(void)kill(l->door, SIGTERM);
 	}
 	fd_close(&l->sock);
-	listener_remove(&l->listener);
+	listener_remove_late(&l->listener);
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
 		uint64_t until = clock_now_ns() + PATIENCE_NS;
 

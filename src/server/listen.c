@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/parse.h"
 #include "base/place.h"
@@ -22,6 +24,7 @@
 
 #define MANAGER_FD 3 /* the first that a service manager passes */
 #define BACKLOG    256
+#define LOCK_NS    NS_PER_SEC
 
 /* Return: 1 there is one, 0 there is none, -errno with @e set */
 static int take_manager_socket(struct listener *l, struct err *e)
@@ -85,15 +88,25 @@ static int check_folder(const char *path, bool is_usual, struct err *e)
 	return 0;
 }
 
+static int open_lock(const struct listener *l, char *ret_path, size_t size)
+{
+	(void)snprintf(ret_path, size, "%s.lock", l->path);
+	return open(ret_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
 static int take_lock(struct listener *l, struct err *e)
 {
+	uint64_t until_ns = clock_now_ns() + LOCK_NS;
 	char path[sizeof(l->path) + 8];
+	int r;
 
-	(void)snprintf(path, sizeof(path), "%s.lock", l->path);
-	l->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	l->lock = open_lock(l, path, sizeof(path));
 	if (l->lock < 0)
 		return err_set(e, ERR_HOST, errno, "%s", path);
-	if (flock(l->lock, LOCK_EX | LOCK_NB) < 0)
+	/* for a moment it may be the launcher's of a server that was killed: listener_remove_late() */
+	while ((r = flock(l->lock, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && clock_now_ns() < until_ns)
+		(void)poll(NULL, 0, 10);
+	if (r < 0)
 		return err_set(e, ERR_HOST, errno == EWOULDBLOCK ? 0 : errno, "%s: another server has it", path);
 	return 0;
 }
@@ -188,6 +201,16 @@ void listener_remove(const struct listener *l)
 
 	if (l->path[0] && stat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->ino)
 		(void)unlink(l->path);
+}
+
+void listener_remove_late(const struct listener *l)
+{
+	char path[sizeof(l->path) + 8];
+	auto_fd int lock = l->path[0] ? open_lock(l, path, sizeof(path)) : -1;
+
+	/* inodes are used again: a new server's socket may look like ours */
+	if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0)
+		listener_remove(l);
 }
 
 void listener_close(struct listener *l)

@@ -34,8 +34,12 @@ int listener_open(struct listener *ret, const char *path, const char *group, gid
 /* listener_close() - no more connections; the socket is removed, if it is still ours */
 void listener_close(struct listener *l);
 
-/* listener_remove() - take the socket's file away alone, if it is still ours */
+/*
+ * listener_remove() - take the socket's file away alone, if it is still ours
+ * listener_remove_late() - the same when who held the lock has ended: not if another server has it by now
+ */
 void listener_remove(const struct listener *l);
+void listener_remove_late(const struct listener *l);
 
 /* listener_accept() - the next connection and its user; not blocking.  Return: the descriptor (the caller's) or -errno
  */
