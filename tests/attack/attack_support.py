@@ -316,6 +316,15 @@ def is_alive(pid):
         return False
 
 
+def runs_script(pid):
+    """It is a script's own process, or a child of it that is no other program."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return b"unnamed_script.py" in f.read()
+    except OSError:
+        return False
+
+
 def adopt_orphans():
     """Whoever outlives a command of ours becomes our child, so that nothing can hide from left_processes()."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
@@ -381,9 +390,9 @@ def snapshot():
     return set(descendants()), groups()
 
 
-def assert_no_residue(before, patience=2.0):
-    """No process, mount or group of a run is left.  What the kernel tears down by itself gets a moment."""
-    end = time.monotonic() + patience * PATIENCE
+def assert_no_residue(before, patience=15.0):
+    """No process, mount or group of a run is left.  To remove a busy group is tried for ten seconds: not less than that."""
+    end = time.monotonic() + max(patience, 5 * PATIENCE)  # less than scripts sleep, which must not end by themselves
     while True:
         left = (left_processes(before[0]), left_groups(before[1]))
         if not any(left):

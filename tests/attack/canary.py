@@ -100,7 +100,7 @@ class Canaries:
         self.victim = subprocess.Popen(as_user(who) + [PYTHON, "-c", "import time; time.sleep(600)"],
             start_new_session=True,
                                        env={"TOKEN": self.token}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        end = time.monotonic() + 5
+        end = time.monotonic() + 20
         while time.monotonic() < end:  # setpriv has to become python before anybody looks
             with open("/proc/%d/comm" % self.victim.pid) as f:
                 if f.read().startswith("python3"):

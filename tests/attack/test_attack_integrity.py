@@ -12,7 +12,8 @@ import time
 
 import pytest
 
-from attack_support import BIN, PYTHON, as_user, assert_no_residue, descendants, environment, left_processes, need_binary, snapshot, trigger
+from attack_support import (BIN, PYTHON, as_user, assert_no_residue, descendants, environment, left_processes, need_binary,
+                            runs_script, snapshot, trigger)
 
 FAKE = json.dumps({"stdout": "forged", "stderr": "", "return_code": 0, "execution_time": 0.0, "status": "ok"})
 
@@ -78,7 +79,7 @@ except OSError: pass
     result = trigger({"script_content": script, "artifacts": ["*", "**/*", "folder/etc/passwd"], "timeout": 10}, who)
     whole = {a["name"]: base64.b64decode(a["base64"]) for a in result["artifacts"] if "left_out" not in a}
     assert whole == {"honest": b"yes"}, whole
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
 
 
 PLANT = """
@@ -219,12 +220,22 @@ def test_typing(who, folder):
     assert "typed 0" in shown and "X" not in shown, shown
 
 
-def assert_no_processes(before, patience=2.0):
+def assert_no_processes(before, patience=15.0):
     """As assert_no_residue(), but an empty group folder may stay: the next start sweeps it."""
     end = time.monotonic() + patience
     while left_processes(before[0]):
         assert time.monotonic() < end, "left behind: %s" % left_processes(before[0])
         time.sleep(0.02)
+
+
+def under_way(before):
+    """The processes of a run and its command, once the script is there and none has come or gone for a while."""
+    seen, end = [], time.monotonic() + 20
+    while len(seen) < 10 or len(set(seen[-10:])) > 1 or not any(map(runs_script, seen[-1])):
+        assert time.monotonic() < end, "the script did not start: %s" % seen[-1:]
+        seen.append(tuple(sorted(set(descendants()) - before[0])))
+        time.sleep(0.02)
+    return seen[-1]
 
 
 @pytest.mark.by_itself
@@ -254,10 +265,9 @@ def test_any_of_us_is_killed(who, nth):
     p = subprocess.Popen(as_user(who) + [BIN, "trigger"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         cwd="/",
                          env=environment(who))
-    p.stdin.write(json.dumps({"script_content": "import time\nprint('up', flush=True)\ntime.sleep(8)", "timeout": 20}))
+    p.stdin.write(json.dumps({"script_content": "import time\ntime.sleep(100)", "timeout": 100}))
     p.stdin.close()
-    time.sleep(0.8)
-    below = sorted(set(descendants()) - before[0] - {p.pid})
+    below = [pid for pid in under_way(before) if pid != p.pid]
     assert len(below) >= 3, "supervisor, init and script at least: %s" % below
     start = time.monotonic()
     if nth < len(below):
@@ -266,7 +276,7 @@ def test_any_of_us_is_killed(who, nth):
         p.send_signal(signal.SIGTERM)
     out = p.stdout.read()
     p.wait(timeout=10)
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 20
     assert not out or json.loads(out)["status"] in ("internal_error", "signaled", "cancelled"), out
     assert out or nth >= len(below), "no result"
     assert_no_processes(before)
@@ -283,7 +293,7 @@ def test_caller_is_stopped(who, sig):
                          env=environment(who))
     p.stdin.write(json.dumps({"script_content": "import time\nprint('up')\ntime.sleep(60)"}))
     p.stdin.close()
-    time.sleep(0.7)
+    under_way(before)
     p.send_signal(sig)
     out = p.stdout.read()
     p.wait(timeout=10)

@@ -78,7 +78,7 @@ def test_doctor_tells(who, step):
     if not os.access(FAIL, os.X_OK):
         pytest.skip("no program that can fail on purpose at %s" % FAIL)
     before = snapshot()
-    p = subprocess.run([*as_user(who), FAIL, "doctor", "--json"], capture_output=True, text=True, timeout=10, cwd="/",
+    p = subprocess.run([*as_user(who), FAIL, "doctor", "--json"], capture_output=True, text=True, timeout=30, cwd="/",
                        stdin=subprocess.DEVNULL, env=environment(who, CLOCHE_FAIL_STEP=step))
     assert_no_residue(before)
     report = json.loads(p.stdout)

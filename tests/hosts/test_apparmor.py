@@ -64,7 +64,7 @@ def label_of(pid):
 def test_works_in_it(who, loaded):
     p = subprocess.Popen([*support.as_user(who), support.BIN, "run", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                          env=support.environment(who), cwd="/")
-    p.stdin.write("import time\nprint('here', flush=True)\ntime.sleep(1)\n")
+    p.stdin.write("import time\nprint('here', flush=True)\ntime.sleep(5)\n")
     p.stdin.close()
     assert p.stdout.readline() == "here\n"
     labels = {label_of(pid) for pid in [p.pid, *support.descendants()] if os.path.exists(f"/proc/{pid}/exe")

@@ -43,7 +43,7 @@ def group():
 
 def is_clean(path):
     """The clean-up goes on for a moment when the command has ended."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 15
     while glob.glob(path + "/cloche-*") and time.monotonic() < end:
         time.sleep(0.02)
     return not glob.glob(path + "/cloche-*")
@@ -138,7 +138,7 @@ def test_supervisor_dies(group, sig):
     p.send_signal(sig)
     p.wait(timeout=20)
     p.stdout.close()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 15
     while inhabitants(group) and time.monotonic() < end:
         time.sleep(0.05)
     assert not inhabitants(group)

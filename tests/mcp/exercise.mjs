@@ -54,13 +54,14 @@ const seen = {
 };
 for (const args of plan.calls)
   seen.results.push(await call(args));
-seen.slow = await call({ script_content: 'import time; time.sleep(2.3); print("slow")' },
+seen.slow = await call({ script_content: 'import time; time.sleep(3.5); print("slow")' },
   { onprogress: p => seen.progress.push(p) });
 const stop = new AbortController();
-const marked = call({ script_content: 'import time; time.sleep(50)', args: [plan.mark] }, { signal: stop.signal });
+const long = { script_content: 'import time; time.sleep(100)', timeout: 100, args: [plan.mark] };
+const marked = call(long, { signal: stop.signal });
 setTimeout(() => stop.abort('enough'), 400);
 seen.aborted = await failure(marked);
-seen.timed_out = await failure(call({ script_content: 'import time; time.sleep(50)', args: [plan.mark] }, { timeout: 400 }));
+seen.timed_out = await failure(call(long, { timeout: 400 }));
 seen.unknown = await failure(client.callTool({ name: 'no_such_tool', arguments: {} }));
 seen.together = (await Promise.all([1, 2, 3, 4, 5, 6].map(n => call({ script_content: `print(${n})` }))))
   .map(r => r.structuredContent.stdout);

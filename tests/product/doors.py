@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import socket
 import subprocess
 import threading
@@ -211,8 +210,14 @@ class Door(Daemon):
         headers = {**(headers or {}), **({"Accept": accept} if accept else {})}
         return self.call("POST", "/v1/runs" + query, {"script_content": script, **fields}, headers, tcp, token)
 
+    def runs(self, query="", **kw):
+        """GET /v1/runs: a history that takes its time may put it off with 503"""
+        answer = wait_for(lambda: (a := self.get("/v1/runs" + query, **kw)).status == 200 and a, 10)
+        assert answer, f"/v1/runs{query}: no answer in 10 s"
+        return answer.json
+
     def live(self, **kw):
-        return self.get("/v1/runs", **kw).json["live"]
+        return self.runs(**kw)["live"]
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.p.pid}/fd"))

@@ -26,6 +26,8 @@ for _number in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:  # a shell's backgr
 STATUSES = {"ok", "error", "signaled", "timeout", "cpu_limit", "memory_limit", "output_limit", "cancelled", "rejected",
             "internal_error"}
 STOPPED_BY_US = {"timeout", "cpu_limit", "memory_limit", "output_limit", "cancelled"}
+# Of a script whose first argument is a mark: Residue.asleep() sees it
+BECOME_SLEEP = "import os, sys\nos.execv('/bin/sleep', ['sleep-' + sys.argv[1], '300'])\n"
 
 
 def strict_json(text):
@@ -309,8 +311,8 @@ def marked(mark):
     return [pid for pid in processes() if mark.encode() in cmdline(pid)]
 
 
-def wait_for(claim, seconds=5.0, step=0.02):
-    """The first true value of @claim(), or its last one"""
+def wait_for(claim, seconds=20.0, step=0.02):
+    """The first true value of @claim(), or its last one; who shows that something does not come gives its seconds"""
     end = time.monotonic() + seconds
     while True:
         value = claim()
@@ -399,7 +401,7 @@ class Residue:
                 self.namespaces |= namespaces(pid) - self.host
         return [pid for pid in tree(root, table) if pid in table]
 
-    def script(self, root, seconds=10.0):
+    def script(self, root, seconds=20.0):
         """Wait until the marked script runs; every process of ours is noted.  Return: the main process's pid"""
         def main():
             pids = [p for p in tree(root)[1:] if self.mark.encode() in cmdline(p) and b"\0/tmp/" in cmdline(p)]
@@ -408,6 +410,13 @@ class Residue:
         assert pid, f"the script did not start in {seconds} s: {[(p, cmdline(p)) for p in tree(root)]}"
         self.look(root)
         return pid
+
+    def asleep(self, root, count=1):
+        """Wait until so many scripts have done what stands before BECOME_SLEEP; every process of ours is noted."""
+        name = b"sleep-" + self.mark.encode()
+        assert wait_for(lambda: sum(cmdline(p).startswith(name) for p in marked(self.mark)) >= count), (
+            [(p, cmdline(p)) for p in tree(root)])
+        self.look(root)
 
     def left(self, may_leave_empty_cgroup=False):
         """Everything that should not be there any more; empty when all is well."""
@@ -429,7 +438,8 @@ class Residue:
         bad += [("file", f) for f in self._files() - self.files if not f.startswith(str(self.who.home))]
         return bad
 
-    def assert_none(self, seconds=4.0, **kw):
+    def assert_none(self, seconds=15.0, **kw):
+        """@seconds: more than the ten that a busy group may take to go, less than scripts that must be ended sleep"""
         self.until = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
         wait_for(lambda: not self.left(**kw), seconds, 0.05)
         bad = self.left(**kw)

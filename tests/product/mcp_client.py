@@ -45,6 +45,11 @@ def check_call(result, tool, modern=False):
     return obj
 
 
+def is_growing(told):
+    """Of notifications/progress: each tells more than the one before, as the protocol wants it"""
+    return all(a["progress"] < b["progress"] for a, b in zip(told, told[1:]))
+
+
 class Stdio:
     """cloche mcp of @who; what comes is read all the time unless it is told not to."""
 
@@ -72,7 +77,7 @@ class Stdio:
         for stream in (self.p.stdin, self.p.stdout, self.p.stderr):
             stream.close()
 
-    def close(self, seconds=5):
+    def close(self, seconds=20):
         """The end of its input.  Return: its exit status, and how long that took"""
         start = time.monotonic()
         self.p.stdin.close()

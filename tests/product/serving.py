@@ -96,10 +96,15 @@ class Server(Daemon):
         if ready:
             assert self.wait_log("event=ready"), (self.p.poll(), self.lines)
 
+    def kill(self):
+        """SIGKILL; root's launcher then removes the socket, and the next server must not come in the middle of that"""
+        self.stop(signal.SIGKILL)
+        assert not self.who.is_root or wait_for(lambda: not os.path.exists(self.path)), "root's launcher removes it"
+
     def log(self, *words):
         return [line for line in self.lines if all(w in line for w in words)]
 
-    def wait_log(self, *words, count=1, seconds=10):
+    def wait_log(self, *words, count=1, seconds=20):
         return wait_for(lambda: len(self.log(*words)) >= count, seconds)
 
     def launcher(self):

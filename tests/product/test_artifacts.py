@@ -341,7 +341,7 @@ SERVED = {
 def test_a_server_gives_the_same(who):
     """Warm, through the native socket and through `cloche trigger`: names, contents and notes as without a server"""
     with Server(who) as server, Native(server.path) as n:
-        wait_for(lambda: not isinstance(n.run(request("pass", mode="warm")), tuple), 20)
+        assert wait_for(lambda: not isinstance(n.run(request("pass", mode="warm")), tuple))
         for name, script in SERVED.items():
             q = request(script, artifacts=["**"])
             local = who.take_result(who.trigger_raw(q, "--local"))

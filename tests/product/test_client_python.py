@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import textwrap
@@ -97,7 +96,7 @@ def test_busy(who, narrow):
             raises(cloche.BusyError, cloche.Client(where, patience=0).run, "x")
             begun = time.monotonic()
             raises(cloche.BusyError, cloche.Client(where, patience=0.3).run, "x")
-            assert 0.3 <= time.monotonic() - begun < 3
+            assert 0.3 <= time.monotonic() - begun < 10
             threading.Timer(0.3, run.cancel).start()
             assert c.run("print(1)").ok, "room was made within its patience"
             assert run.result().status == "cancelled"
@@ -112,7 +111,7 @@ def test_streams(who, server):
             assert b"".join(d for s, d in parts if s == "stdout") == b"0\n1\n2\n", parts
             assert b"".join(d for s, d in parts if s == "stderr") == b"e"
         with cloche.Client(where) as c:
-            with c.stream(SCRIPT, buffered=True) as run:
+            with c.stream(SCRIPT.replace("0.2", "1.5"), buffered=True) as run:
                 times, parts = [], []
                 for part in run:
                     times.append(time.monotonic()); parts.append(part)
@@ -144,7 +143,7 @@ def test_cancelling(who, server):
     client(who, server.path, f"""
         SLEEP = {SLEEP!r}
         def nothing_runs():
-            end = time.monotonic() + 5
+            end = time.monotonic() + 20
             while running() and time.monotonic() < end:
                 time.sleep(0.02)
             return running() == 0
@@ -357,7 +356,7 @@ def test_a_server_that_dies_and_one_that_comes_back(who):
                              env=who.env({"PYTHONPATH": str(folder)}), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True, cwd=folder)
         assert p.stdout.readline() == "ready\n", p.communicate()
-        s.stop(signal.SIGKILL)
+        s.kill()
         assert p.stdout.readline() == "lost\n", p.communicate()
         with Server(who, socket_path=s.path):
             assert p.communicate("\n", timeout=30)[1] == "" and p.returncode == 0

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness import Result, strict_json, tree
+from harness import BECOME_SLEEP, Result, strict_json, tree
 
 MIB = 1 << 20
 HELLO = {"script_content": "print('Hello from Python!')\nimport sys\nsys.exit(1)", "script_name": "hello_world.py",
@@ -100,13 +100,13 @@ TIMEOUTS = {
 @pytest.mark.parametrize("kind", TIMEOUTS)
 def test_timeout(who, kind):
     start = time.monotonic()
-    r = who.trigger("import sys\nprint('partial')\nprint('trouble', file=sys.stderr)\n" + TIMEOUTS[kind], timeout=0.6)
+    r = who.trigger("import sys\nprint('partial')\nprint('trouble', file=sys.stderr)\n" + TIMEOUTS[kind], timeout=1.5)
     wall = time.monotonic() - start
     assert r.verdict == ("timeout", -9)
     assert (r.stdout, r.stderr) == ("partial\n", "trouble\n"), "what was printed before is there"
-    assert 0.6 <= r.execution_time < 2.5
-    assert wall < 5
-    assert "0.6" in r.message
+    assert 1.5 <= r.execution_time < 10
+    assert wall < 20
+    assert "1.5" in r.message
 
 
 def test_ending_in_time_wins(who):
@@ -121,7 +121,7 @@ def test_cpu_limit(who):
     r = who.trigger("print('x')\nwhile True: pass", limits={"cpu_seconds": 1}, timeout=30)
     assert r.verdict == ("cpu_limit", -9)
     assert r.stdout == "x\n"
-    assert 0.8 <= r.cpu_time < 2.5 and r.execution_time < 15
+    assert 0.8 <= r.cpu_time < 8 and r.execution_time < 20
     assert "1" in r.message and "CPU" in r.message.upper()
 
 
@@ -130,7 +130,7 @@ def test_cpu_limit_counts_children(who):
               "time.sleep(60)")
     r = who.trigger(script, limits={"cpu_seconds": 1}, timeout=20)
     assert r.verdict == ("cpu_limit", -9)
-    assert r.cpu_time < 3.5
+    assert r.cpu_time < 10
 
 
 def test_sleeping_costs_no_cpu(who):
@@ -148,7 +148,7 @@ def test_memory_limit_by_a_slow_leak(who, is_sampled):
     assert "memory" in r.message.lower() and re.search(r"64|67108864", r.message), r.message
     assert r.is_sampled == is_sampled
     if r.peak_memory_bytes is not None:
-        assert 40 * MIB < r.peak_memory_bytes < (160 if is_sampled else 65) * MIB
+        assert 40 * MIB < r.peak_memory_bytes < (400 if is_sampled else 65) * MIB
 
 
 def test_memory_limit_by_one_big_object(who, is_sampled):
@@ -236,12 +236,10 @@ def test_output_limit_by_default_ends_soon(who):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_cancelled(who, residue, number):
-    path = who.file("import time\nprint('begun')\ntime.sleep(60)")
-    p = who.popen("run", "--json", path, residue.mark)
-    residue.script(p.pid)
-    time.sleep(0.3)
+    p = who.popen("run", "--json", who.file("print('begun')\n" + BECOME_SLEEP), residue.mark)
+    residue.asleep(p.pid)
     p.send_signal(number)
-    out, err = p.communicate(timeout=10)
+    out, err = p.communicate(timeout=20)
     r = Result(strict_json(out))
     assert (r.verdict, r.stdout, p.returncode) == (("cancelled", -9), "begun\n", 130)
     residue.assert_none()
@@ -308,7 +306,7 @@ os.kill(os.getpid(), 15)
 
 
 def test_peak_memory_is_known_where_memory_is_held(who, is_sampled):
-    r = who.trigger("b = b'x' * (100 << 20)\nimport time\ntime.sleep(0.1)")
+    r = who.trigger("b = b'x' * (100 << 20)\nimport time\ntime.sleep(1)")
     assert r.peak_memory_bytes is not None, "this host's kernel can tell"
     assert 100 * MIB < r.peak_memory_bytes < 180 * MIB
 
@@ -321,11 +319,11 @@ def test_peak_memory_does_not_come_from_the_run_before(who):
 
 def test_times(who):
     r = who.trigger("import time\ntime.sleep(0.5)")
-    assert 0.5 <= r.execution_time < 1.5
+    assert 0.5 <= r.execution_time < 8
     assert r.cpu_time < 0.4
-    assert r.queue_time < 2
+    assert r.queue_time < 8
     r = who.trigger("import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass")
-    assert 0.4 <= r.cpu_time < 0.8 and r.execution_time >= 0.4
+    assert 0.4 <= r.cpu_time < 1.2 and r.execution_time >= 0.4
 
 
 def test_execution_time_is_the_main_process_s(who):
@@ -333,7 +331,7 @@ def test_execution_time_is_the_main_process_s(who):
     r = who.trigger("import subprocess\nsubprocess.Popen(['sleep', '300'])\nprint('hi')")
     wall = time.monotonic() - start
     assert (r.verdict, r.stdout) == (("ok", 0), "hi\n")
-    assert r.execution_time < 2 and wall < 5, "a grandchild that holds the pipe delays nothing"
+    assert r.execution_time < 8 and wall < 15, "a grandchild that holds the pipe delays nothing"
 
 
 def test_daemon_that_left_the_session_is_gone_too(who, residue):

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -243,10 +242,11 @@ def run_json(who, options, script, **kw):
 
 
 def cancelled(who):
-    p = who.popen("run", "--json", "-", stdin=subprocess.PIPE)
-    p.stdin.write(b"import time; time.sleep(60)")
+    residue = harness.Residue(who)
+    p = who.popen("run", "--json", "-", residue.mark, stdin=subprocess.PIPE)
+    p.stdin.write(harness.BECOME_SLEEP.encode())
     p.stdin.close()
-    time.sleep(1)  # a signal before the run has begun ends the command without one
+    residue.asleep(p.pid)  # a signal before the run has begun ends the command without one
     p.send_signal(signal.SIGINT)
     return p.wait(timeout=30), harness.strict_json(p.stdout.read())
 

@@ -64,7 +64,7 @@ def test_lines_that_are_refused_wait_for_their_reader(door, line):
     c = begin_batch(door, (line + b"\n") * MANY)
     try:
         assert door.run("print(1)", tcp=True, token=secret).json["stdout"] == "1\n"
-        assert slowest(door, lambda end=time.monotonic() + 1: time.monotonic() > end) < 1
+        assert slowest(door, lambda end=time.monotonic() + 1: time.monotonic() > end) < 6
         assert door.memory() - before < len(line) * MANY * 2 + ANSWERS_MAX
         answer = c.getresponse()
         found = [strict_json(text) for text in answer.read().splitlines()]

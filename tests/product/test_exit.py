@@ -65,9 +65,9 @@ def test_exit_status_when_the_interpreter_is_broken(who, python, status):
 def test_run_copies_bytes_and_says_why(who):
     p = who.run("import sys\nsys.stdout.buffer.write(bytes(range(256)))\nsys.stderr.write('err\\n')\nsys.exit(9)")
     assert (p.returncode, p.stdout) == (9, bytes(range(256))) and b"err\n" in p.stderr
-    p = who.run("print('x')\nwhile True: pass", "--timeout", "0.4")
-    assert p.stdout == b"x\n" and b"0.4" in p.stderr
-    p = who.run("print('x')\nwhile True: pass", "--timeout", "0.4", "-q")
+    p = who.run("print('x')\nwhile True: pass", "--timeout", "1.5")
+    assert p.stdout == b"x\n" and b"1.5" in p.stderr
+    p = who.run("print('x')\nwhile True: pass", "--timeout", "1.5", "-q")
     assert (p.returncode, p.stdout, p.stderr) == (124, b"x\n", b"")
 
 
@@ -77,7 +77,7 @@ def test_run_streams_as_it_comes(who):
     try:
         start = time.monotonic()
         assert p.stdout.readline() == b"first\n"
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 15
     finally:
         p.terminate()
         p.communicate(timeout=10)

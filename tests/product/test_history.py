@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import sqlite3
+import statistics
 import subprocess
 import threading
 import time
@@ -218,7 +219,7 @@ def test_a_lock_delays_rows_alone(server):
     assert server.stats()["written"] == 3 and server.stats()["queued"] == len(times)
     c.execute("ROLLBACK")
     c.close()
-    assert max(times) < 1, times  # half of the lock's time: nobody waited for it
+    assert statistics.median(times) < 0.5, times  # a part of the lock's time: nobody waited for it
     server.settled(3 + len(times))
     assert len(ids(server.db)) == 3 + len(times)
 
@@ -228,8 +229,8 @@ def test_bounds_are_kept(who):
         last = [s.run(script_name=f"{i}.py").run_id for i in range(20)][-5:]
         s.settled(20)
         assert wait_for(lambda: len(ids(s.db)) == 5) and ids(s.db) == set(last)
-    with Historian(who, s.base, env={"CLOCHE_HISTORY_MAX_AGE": "1"}) as s:
-        time.sleep(1.1)
+    with Historian(who, s.base, env={"CLOCHE_HISTORY_MAX_AGE": "3"}) as s:
+        time.sleep(3.1)
         newest = s.run().run_id
         s.settled(1)
         assert wait_for(lambda: ids(s.db) == {newest})
@@ -275,7 +276,7 @@ def test_two_followers_see_each_run_once(who, server):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         rest = list(pool.map(lambda i: server.run().run_id, range(40)))
     for p, t, lines in (early, late):
-        wait_for(lambda: len(lines) >= 45)
+        assert wait_for(lambda: len(lines) >= 45, 30), len(lines)
         p.terminate()
         t.join(5)
         p.communicate()

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import statistics
 import subprocess
 import time
 
@@ -14,7 +15,7 @@ import jsonschema
 import pytest
 
 from doors import EVENTS, JSON, LINES, PROBLEM, Door, UnixConnection, free_port, with_door_user
-from harness import Result, wait_for
+from harness import BECOME_SLEEP, Result, wait_for
 from serving import Server
 
 
@@ -98,7 +99,7 @@ def test_a_stream_of_what_is_refused_is_a_problem(door):
 
 
 def test_a_line_comes_when_it_is_written(door):
-    script = "import time\nfor i in range(12):\n    print(repr(time.monotonic()), flush=True)\n    time.sleep(0.05)\n"
+    script = "import time\nfor i in range(6):\n    print(repr(time.monotonic()), flush=True)\n    time.sleep(0.5)\n"
     c = door.connection()
     c.request("POST", "/v1/runs", json.dumps({"script_content": script, "buffered": True}),
               {"Content-Type": JSON, "Accept": LINES})
@@ -110,18 +111,18 @@ def test_a_line_comes_when_it_is_written(door):
         if event["event"] == "stdout":
             late += [now - float(written) for written in event["text"].split()]
     c.close()
-    # what waited for the next line or the end would be late by 50 ms; other work on this machine makes some lines late, too
-    assert len(late) == 12 and sorted(late)[3] < 0.02, late
+    # what waited for the next line or the end would be late by 500 ms; a busy machine makes some lines late, too
+    assert len(late) == 6 and statistics.median(late) < 0.25, late
 
 
 def test_async(door):
-    answer = door.run("import time\nprint(1)\ntime.sleep(0.4)\nprint(2)", query="?async=1")
+    answer = door.run("import time\nprint(1)\ntime.sleep(4)\nprint(2)", query="?async=1")
     run_id = answer.json["run_id"]
     assert answer.status == 202 and answer.headers["location"] == f"/v1/runs/{run_id}"
     answer = door.get(f"/v1/runs/{run_id}")
     assert answer.json == {"run_id": run_id, "state": "running"}
     assert run_id in [x["run_id"] for x in door.live()]
-    done = wait_for(lambda: (x := door.get(f"/v1/runs/{run_id}").json)["state"] == "done" and x, 10)
+    done = wait_for(lambda: (x := door.get(f"/v1/runs/{run_id}").json)["state"] == "done" and x)
     assert done and Result(done["result"]).stdout == "1\n2\n" and done["result"]["run_id"] == run_id
     assert run_id not in [x["run_id"] for x in door.live()]
     assert door.run("x", query="?async=1", timeout=0).status == 422
@@ -129,11 +130,11 @@ def test_async(door):
 
 
 def test_cancel_by_id(door, residue):
-    run_id = door.run("import time\nprint('begun', flush=True)\ntime.sleep(60)", query="?async=1").json["run_id"]
-    time.sleep(0.2)
+    run_id = door.run("print('begun')\n" + BECOME_SLEEP, query="?async=1", args=[residue.mark]).json["run_id"]
+    residue.asleep(door.server.p.pid)
     answer = door.call("DELETE", f"/v1/runs/{run_id}")
     assert (answer.status, answer.json["state"]) == (202, "cancelling")
-    done = wait_for(lambda: (x := door.get(f"/v1/runs/{run_id}").json)["state"] == "done" and x, 10)
+    done = wait_for(lambda: (x := door.get(f"/v1/runs/{run_id}").json)["state"] == "done" and x)
     r = Result(done["result"])
     assert (r.verdict, r.stdout) == (("cancelled", -9), "begun\n")
     for name in ("0" * 32, "nonsense", "..", "%2e%2e"):
@@ -143,13 +144,13 @@ def test_cancel_by_id(door, residue):
 
 def test_history(door):
     ids = [door.run(f"raise SystemExit({i % 2})", script_name=f"h{i}.py").json["run_id"] for i in range(4)]
-    listed = wait_for(lambda: (x := door.get("/v1/runs?name=h?.py").json)["runs"][3:] and x, 10)
+    listed = wait_for(lambda: (x := door.runs("?name=h?.py"))["runs"][3:] and x)
     assert listed["is_kept"] and [x["run_id"] for x in listed["runs"]] == ids[::-1]
-    page = door.get("/v1/runs?name=h?.py&limit=3").json
-    rest = door.get(f"/v1/runs?name=h?.py&limit=3&cursor={page['next']}").json
+    page = door.runs("?name=h?.py&limit=3")
+    rest = door.runs(f"?name=h?.py&limit=3&cursor={page['next']}")
     assert [x["run_id"] for x in page["runs"] + rest["runs"]] == ids[::-1] and rest["next"] is None
-    assert {x["status"] for x in door.get("/v1/runs?status=error&name=h?.py").json["runs"]} == {"error"}
-    assert len(door.get("/v1/runs?since=1h&name=h?.py").json["runs"]) == 4
+    assert {x["status"] for x in door.runs("?status=error&name=h?.py")["runs"]} == {"error"}
+    assert len(door.runs("?since=1h&name=h?.py")["runs"]) == 4
     shown = door.get(f"/v1/runs/{ids[0]}").json
     assert shown["state"] == "done" and shown["result"]["run_id"] == ids[0]
     for query in ("limit=0", "limit=1001", "since=yesterday", "status=bad", "cursor=nonsense", "colour=red", "name=%zz"):
@@ -196,14 +197,14 @@ def test_a_batch_is_longer_than_the_queue(who):
         assert all(x["result"]["status"] == "ok" for x in answer.lines)
         # ... while who asks for one run is told at once
         held = door.connection()
-        held.request("POST", "/v1/runs", '{"script_content": "import time; time.sleep(1.5)"}', {"Content-Type": JSON})
+        held.request("POST", "/v1/runs", '{"script_content": "import time; time.sleep(60)"}', {"Content-Type": JSON})
         other = door.connection()
         assert wait_for(lambda: len(door.live()) == 1)
         other.request("POST", "/v1/runs", '{"script_content": "print(1)"}', {"Content-Type": JSON})
         assert wait_for(lambda: len(door.live()) == 2)
         begin = time.monotonic()
         answer = door.run("print(2)")
-        assert (answer.status, answer.headers["retry-after"]) == (503, "1") and time.monotonic() - begin < 1
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1") and time.monotonic() - begin < 10
         assert answer.json["type"].endswith(":busy")
         held.close()
         other.close()
@@ -265,7 +266,7 @@ def metrics(text):
 def test_metrics(door):
     door.run("print(1)")
     door.run("print(1)", timeout=0)
-    time.sleep(1.05)
+    time.sleep(1.05)  # what it says is a second old at most
     answer = door.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     found = metrics(answer.body.decode())
@@ -316,7 +317,7 @@ def test_a_server_that_dies_and_comes_back(who):
         held = door.connection()
         held.request("POST", "/v1/runs", '{"script_content": "import time; time.sleep(60)"}', {"Content-Type": JSON})
         assert wait_for(lambda: len(door.live()) == 1)
-        door.server.stop(signal.SIGKILL)
+        door.server.kill()
         r = held.getresponse()
         lost = Result(json.loads(r.read()))
         assert (r.status, lost.verdict) == (200, ("internal_error", -125)) and "went away" in lost.message
@@ -330,7 +331,8 @@ def test_the_end(who, residue):
     """SIGTERM lets what is under way end; the rest is not held up by it, and nothing is left."""
     with Door(who) as door:
         held = door.connection()
-        held.request("POST", "/v1/runs", '{"script_content": "import time; time.sleep(0.7); print(1)"}', {"Content-Type": JSON})
+        held.request("POST", "/v1/runs", '{"script_content": "import time; time.sleep(3); print(1)"}',
+                     {"Content-Type": JSON})
         assert wait_for(lambda: len(door.live()) == 1)
         idle = door.socket()
         door.p.send_signal(signal.SIGTERM)

@@ -109,9 +109,9 @@ def test_a_change_is_seen_at_once(door, tokens):
     assert door.run("print(1)", tcp=True, token=secret).status == 200
     tokens.command("remove", "brief")
     assert door.run("print(1)", tcp=True, token=secret).status == 401
-    short = tokens.add("short", "--expires", "2")
+    short = tokens.add("short", "--expires", "5")
     assert door.run("print(1)", tcp=True, token=short).status == 200
-    assert wait_for(lambda: door.run("print(1)", tcp=True, token=short).status == 401, 5, 0.2)
+    assert wait_for(lambda: door.run("print(1)", tcp=True, token=short).status == 401, 15, 0.2)
     assert "expired" in tokens.command("list")
 
 
@@ -142,7 +142,7 @@ def test_the_local_users_token(door, user):
     answer = door.run("print(1)", tcp=True, token=door.token)
     assert answer.json["stdout"] == "1\n"
     run_id = answer.json["run_id"]
-    kept = wait_for(lambda: (a := door.get(f"/v1/runs/{run_id}", tcp=True, token=door.token)).status == 200 and a.json, 10)
+    kept = wait_for(lambda: (a := door.get(f"/v1/runs/{run_id}", tcp=True, token=door.token)).status == 200 and a.json)
     assert kept["tenant"] == f"uid-{user.uid}", "it is that user, by whichever door"
 
 
@@ -156,11 +156,11 @@ def test_a_token_sees_its_own_runs_alone(door, tokens):
         assert door.get(f"/v1/runs/{run_id}", tcp=True, token=other).status == 404
         assert door.call("DELETE", f"/v1/runs/{run_id}", tcp=True, token=other).status == 404
     assert door.call("DELETE", f"/v1/runs/{run_id}", tcp=True, token=one).status == 202
-    state = wait_for(lambda: (x := door.get(f"/v1/runs/{run_id}", tcp=True, token=one).json)["state"] == "done" and x, 10)
+    state = wait_for(lambda: (x := door.get(f"/v1/runs/{run_id}", tcp=True, token=one).json)["state"] == "done" and x)
     assert state["result"]["status"] == "cancelled"
-    assert wait_for(lambda: door.get("/v1/runs", tcp=True, token=one).json["runs"], 10)
-    assert door.get("/v1/runs", tcp=True, token=two).json["runs"] == []
-    assert {x["tenant"] for x in door.get("/v1/runs", tcp=True, token=one).json["runs"]} == {"token-left"}
+    assert wait_for(lambda: door.runs(tcp=True, token=one)["runs"])
+    assert door.runs(tcp=True, token=two)["runs"] == []
+    assert {x["tenant"] for x in door.runs(tcp=True, token=one)["runs"]} == {"token-left"}
 
 
 def test_two_tokens_share_no_interpreter(door, tokens):
@@ -169,7 +169,7 @@ def test_two_tokens_share_no_interpreter(door, tokens):
 
     def warm(secret):
         """What a warm run says, as soon as there are any"""
-        until_warm(lambda: door.run("pass", tcp=True, token=secret).json["mode"], 5)
+        until_warm(lambda: door.run("pass", tcp=True, token=secret).json["mode"])
         return door.run("print(hash('a'))", tcp=True, token=secret, mode="warm").json["stdout"]
 
     left, right = {warm(one) for _ in range(3)}, {warm(two) for _ in range(3)}
@@ -183,7 +183,7 @@ def test_environments(door, tokens):
 
     def told(**how):
         return set(re.findall(r'environment="(\w+)"', door.get("/metrics", tcp=True, **how).body.decode()))
-    assert wait_for(lambda: told(token=door.token) >= {"default", "other"}, 10), "whoever may use all is told of all"
+    assert wait_for(lambda: told(token=door.token) >= {"default", "other"}), "whoever may use all is told of all"
     assert told(token=secret) == {"other"}
     for fields in ({}, {"environment": "default"}):
         answer = door.run("print(1)", tcp=True, token=secret, **fields)
@@ -211,11 +211,20 @@ def test_max_concurrent(door, tokens):
 
 def test_rate(door, tokens):
     secret = tokens.add("slow", "--rate", "4/s")
-    statuses = [door.run("print(1)", tcp=True, token=secret).status for _ in range(10)]
-    assert statuses[:4] == [200] * 4 and 429 in statuses
+    asked = [door.connection(tcp=True) for _ in range(20)]  # all before the first answer, however slow that is
+    headers = {"Content-Type": JSON, "Authorization": f"Bearer {secret}"}
+    for c in asked:
+        c.request("POST", "/v1/runs", '{"script_content": "print(1)"}', headers)
+    statuses = [c.getresponse().status for c in asked]
+    for c in asked:
+        c.close()
+    assert set(statuses) == {200, 429} and statuses.count(200) >= 4, statuses
     begin = time.monotonic()
-    answer = door.call("POST", "/v1/runs/batch", {"script_content": "print(input())", "stdins": ["x"] * 4}, tcp=True, token=secret)
-    assert len(answer.lines) == 4 and time.monotonic() - begin > 0.5, "a batch keeps to it, and is not refused"
+    body = {"script_content": "print(input())", "stdins": ["x"] * 8}
+    answer = door.call("POST", "/v1/runs/batch", body, tcp=True, token=secret)
+    took = time.monotonic() - begin
+    assert [x["result"]["stdout"] for x in answer.lines] == ["x\n"] * 8, "a batch is not refused"
+    assert took > 0.9, "... and keeps to it"
 
 
 def test_fair_between_tokens(user):
@@ -223,13 +232,13 @@ def test_fair_between_tokens(user):
     with Door(user, env={"XDG_CONFIG_HOME": str(user.folder()), "CLOCHE_SERVER_MAX_RUNNING": "1"}) as door:
         tokens = Tokens(user, door.env)
         many, one = tokens.add("many"), tokens.add("one")
-        body = json.dumps({"script_content": "import time; time.sleep(0.05)", "stdins": [""] * 60}).encode()
+        body = json.dumps({"script_content": "import time; time.sleep(0.5)", "stdins": [""] * 60}).encode()
         c = door.connection(tcp=True)
         c.request("POST", "/v1/runs/batch", body, {"Content-Type": JSON, "Authorization": f"Bearer {many}"})
         assert wait_for(lambda: door.server.counts()["waiting"] >= 3)
         begin = time.monotonic()
         assert door.run("print(1)", tcp=True, token=one).status == 200
-        assert time.monotonic() - begin < 1.5
+        assert time.monotonic() - begin < 15
         c.close()
 
 

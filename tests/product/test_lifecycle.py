@@ -24,16 +24,16 @@ print('begun')
 for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(s, signal.SIG_IGN)
 if os.fork() == 0:
     while True: time.sleep(1)
-if os.fork() == 0:
+open('/dev/shm/' + sys.argv[1], 'w').write('x' * 100000)
+open('/tmp/' + sys.argv[1], 'w').write('x' * 100000)
+s = socket.create_server(('127.0.0.1', 0))
+print('ready')
+if os.fork() == 0:  # who sees the daemon knows that the script is ready
     os.setsid()
     if os.fork() == 0:
         os.execv('/bin/sleep', ['sleep-' + sys.argv[1], '300'])
     os._exit(0)
-open('/dev/shm/' + sys.argv[1], 'w').write('x' * 100000)
-open('/tmp/' + sys.argv[1], 'w').write('x' * 100000)
-s = socket.create_server(('127.0.0.1', 0))
 threading.Thread(target=time.sleep, args=(300,)).start()
-print('ready')
 time.sleep(300)
 """
 
@@ -52,14 +52,10 @@ class Begun:
             args = ("run", "--timeout", "100", *(["--json"] if door == "json" else []), who.file(COMPANY), residue.mark)
         self.p = who.popen(*args, **kw)
         self.script = residue.script(self.p.pid)
-        end = time.monotonic() + 10
-        while not any(b"sleep-" in cmdline(p) for p in marked(residue.mark)) and time.monotonic() < end:
-            time.sleep(0.02)
-        time.sleep(0.1)
-        residue.look(self.p.pid)
+        residue.asleep(self.p.pid, 2 if door == "batch" else 1)
         assert len(residue.seen) > 3
 
-    def end(self, seconds=10):
+    def end(self, seconds=20):
         try:
             return self.p.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -80,7 +76,7 @@ def test_asked_to_end(who, residue, door, number):
     start = time.monotonic()
     b.p.send_signal(number)
     out, err = b.end()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 15
     residue.assert_none()
     if door in ("run", "json"):
         assert b.p.returncode == 130, (b.p.returncode, err)
@@ -123,10 +119,8 @@ def test_killed(who, residue, door):
     residue.assert_none(may_leave_empty_cgroup=True)
     works(who)
     if who.is_root:
-        until = time.monotonic() + 3  # whoever starts sweeps, beside its work
-        while [f for f, pid in cgroup_folders().items() if pid in residue.seen]:
-            assert time.monotonic() < until, "the next start sweeps what a SIGKILL left"
-            time.sleep(0.05)
+        assert wait_for(lambda: not [f for f, pid in cgroup_folders().items() if pid in residue.seen]), (
+            "whoever starts sweeps, beside its work, what a SIGKILL left")
 
 
 def test_killed_at_any_moment_of_the_start(who, residue):
@@ -368,6 +362,7 @@ def test_the_search_itself(who, residue):
     assert residue.left() == []
     p = subprocess.Popen(["/bin/sleep", "30"])
     try:
+        assert wait_for(lambda: cmdline(p.pid) == b"/bin/sleep\x0030\x00")
         residue.look(p.pid)
         assert ("process", p.pid, b"/bin/sleep\x0030\x00") in residue.left()
     finally:
@@ -375,6 +370,7 @@ def test_the_search_itself(who, residue):
         p.wait()
     assert residue.left() == []
     with subprocess.Popen(["sleep-" + residue.mark, "30"], executable="/bin/sleep") as p:
+        assert wait_for(lambda: cmdline(p.pid).startswith(b"sleep-"))
         assert [kind for kind, *_ in residue.left()] == ["marked process"]
         p.kill()
     leftover = f"/dev/shm/cloche-{residue.mark}"
@@ -383,7 +379,8 @@ def test_the_search_itself(who, residue):
     os.unlink(leftover)
     if who.is_root:
         with subprocess.Popen(["/usr/bin/unshare", "-n", "/bin/sleep", "30"]) as p:
-            assert wait_for(lambda: len(namespaces(p.pid) - residue.host) == 1)
+            assert wait_for(lambda: cmdline(p.pid) == b"/bin/sleep\x0030\x00")
+            assert len(namespaces(p.pid) - residue.host) == 1
             residue.namespaces |= namespaces(p.pid) - residue.host
             assert ("in a sandbox's namespace", p.pid, b"/bin/sleep\x0030\x00") in residue.left()
             p.kill()

@@ -69,14 +69,15 @@ def test_rejected(who):
 
 def test_a_lost_supervisor_is_no_lost_call(mcp, who):
     residue = Residue(who)
-    mcp.start(f"import time\nm = '{residue.mark}'\ntime.sleep(20)", "lost", args=[residue.mark])
+    mcp.start(f"import time\nm = '{residue.mark}'\ntime.sleep(100)", "lost", args=[residue.mark], timeout=100)
     residue.script(mcp.p.pid)
     supervisor = [int(p) for p in open(f"/proc/{mcp.p.pid}/task/{mcp.p.pid}/children").read().split()]
     assert len(supervisor) == 1
     os.kill(supervisor[0], signal.SIGKILL)
     obj = mcp_client.check_call(mcp.reply("lost")["result"], mcp.tool)
     assert obj["status"] == "internal_error"
-    assert mcp.run("print('again')").stdout == "again\n"
+    r = mcp.run("print('again')")
+    assert r.stdout == "again\n", r
     assert mcp.close()[0] == 0
     residue.assert_none(may_leave_empty_cgroup=True)
 
@@ -118,7 +119,7 @@ def test_a_message_in_pieces_and_many_in_one(mcp):
 
 
 def test_calls_at_the_same_time(mcp):
-    mcp.start("import time; time.sleep(1.0); print('slow')", "slow")
+    mcp.start("import time; time.sleep(4); print('slow')", "slow")
     mcp.start("print('quick')", "quick")
     first = mcp.hear()
     assert first["id"] == "quick", first
@@ -133,29 +134,29 @@ def test_more_calls_than_places(mcp):
 
 
 def test_an_id_in_use(mcp):
-    mcp.start("import time; time.sleep(0.5)", "same")
+    mcp.start("import time; time.sleep(2)", "same")
     mcp.start("print(1)", "same")
     assert mcp.reply("same")["error"]["code"] == -32600
     assert mcp.reply("same")["result"]["structuredContent"]["status"] == "ok"
 
 
 def test_progress(mcp):
-    mcp.start("import time; time.sleep(2.3)", "p", meta={"progressToken": "tok"}, timeout=9)
+    mcp.start("import time; time.sleep(3.5)", "p", meta={"progressToken": "tok"}, timeout=60)
     assert "result" in mcp.reply("p")
     told = [m["params"] for m in mcp.heard]
-    assert [m["method"] for m in mcp.heard] == ["notifications/progress"] * 3
-    assert all(t["progressToken"] == "tok" and t["total"] == 9 and t["message"] for t in told)
-    assert told[0]["progress"] < told[1]["progress"] < told[2]["progress"] < 3
+    assert len(told) >= 3 and {m["method"] for m in mcp.heard} == {"notifications/progress"}
+    assert all(t["progressToken"] == "tok" and t["total"] == 60 and t["message"] for t in told)
+    assert mcp_client.is_growing(told), told
     mcp.heard.clear()
     mcp.run("import time; time.sleep(1.2)")
     assert not mcp.heard, "nobody asked"
 
 
 def test_cancellation_ends_the_run_without_a_reply(mcp, who, residue):
-    mcp.start("import time; time.sleep(60)", "gone", args=[residue.mark])
+    mcp.start("import time; time.sleep(100)", "gone", args=[residue.mark], timeout=100)
     residue.script(mcp.p.pid)
     mcp.say(message("notifications/cancelled", {"requestId": "gone", "reason": "why not"}))
-    assert wait_for(lambda: not [b for b in residue.left() if b[0] == "marked process"], 5), residue.left()
+    assert wait_for(lambda: not [b for b in residue.left() if b[0] == "marked process"]), residue.left()
     assert mcp.ask("ping")["result"] == {}
     assert mcp.run("print('next')").stdout == "next\n"
     assert not mcp.heard
@@ -166,20 +167,20 @@ def test_cancellation_ends_the_run_without_a_reply(mcp, who, residue):
 @pytest.mark.parametrize("how", ["eof", "term", "reader", "kill"])
 def test_its_end_is_the_end_of_everything(who, residue, how):
     with Stdio(who, "--local") as m:
-        m.start("import time; print(1, flush=True); time.sleep(60)", 1, args=[residue.mark])
+        m.start("import time; print(1, flush=True); time.sleep(100)", 1, args=[residue.mark], timeout=100)
         residue.script(m.p.pid)
         if how == "eof":
             code, seconds = m.close()
-            assert code == 0 and seconds < 1, (code, seconds)
+            assert code == 0 and seconds < 10, (code, seconds)
         elif how == "reader":
             with Stdio(who, "--local", reads=False, hello=False) as deaf:
                 deaf.p.stdout.close()
                 deaf.say(message("ping", id=1))
-                assert deaf.p.wait(5) == 0
+                assert deaf.p.wait(20) == 0
             m.p.terminate()
         else:
             m.p.send_signal(signal.SIGTERM if how == "term" else signal.SIGKILL)
-        assert m.p.wait(5) == (-9 if how == "kill" else 0)
+        assert m.p.wait(20) == (-9 if how == "kill" else 0)
         residue.assert_none(may_leave_empty_cgroup=how == "kill")
 
 
@@ -202,7 +203,7 @@ def test_who_does_not_read_is_not_listened_to(who, how):
         assert memory < 16384 or "ASAN_OPTIONS" in os.environ, f"{memory} KiB"
         if how == "leaves":
             code, seconds = m.close()
-            assert code == 0 and seconds < 4, (code, seconds)
+            assert code == 0 and seconds < 10, (code, seconds)
             return
         m.reader.start()
         for _ in range(asked):
@@ -265,7 +266,7 @@ def test_usage(who):
 
 
 def test_warm_after_the_first_moment(mcp):
-    assert wait_for(lambda: mcp.run("print(1)").mode == "warm", 10, 0.1)
+    assert wait_for(lambda: mcp.run("print(1)").mode == "warm", step=0.1)
 
 
 def test_at_a_server(who):
@@ -341,6 +342,6 @@ def test_the_usual_timeout_is_the_one_that_is_told(who):
     with Stdio(who, "--local", env={"CLOCHE_LIMITS_TIMEOUT": "0.5"}) as m:
         assert m.tool["inputSchema"]["properties"]["timeout"]["default"] == 0.5
         r = m.run("while True: pass")
-        assert r.status == "timeout" and 0.4 < r.execution_time < 2
+        assert r.status == "timeout" and 0.4 < r.execution_time < 8
     with Stdio(who, "--local") as m:
         assert m.tool["inputSchema"]["properties"]["timeout"]["default"] == 25

@@ -81,14 +81,16 @@ def test_a_script_that_fails_and_a_request_that_is_refused(door, tool):
 
 @pytest.mark.parametrize("accept, streams", [(BOTH, True), ("application/json", False)])
 def test_progress_is_a_stream_for_who_takes_one(door, tool, accept, streams):
-    status, headers, text = door.post(call("import time; time.sleep(1.2)", 9, token=77), Accept=accept)
+    status, headers, text = door.post(call("import time; time.sleep(2.5)", 9, token=77), Accept=accept)
     assert status == 200
     if not streams:
         assert headers["Content-Type"] == "application/json" and strict_json(text)["id"] == 9
         return
     assert headers["Content-Type"] == "text/event-stream" and headers["X-Accel-Buffering"] == "no"
     *told, last = events(text)
-    assert [m["params"]["progressToken"] for m in told] == [77, 77] and last["id"] == 9
+    told = [m["params"] for m in told]
+    assert len(told) >= 2 and {t["progressToken"] for t in told} == {77} and mcp_client.is_growing(told), told
+    assert last["id"] == 9
     mcp_client.check_call(last["result"], tool)
 
 
@@ -152,13 +154,13 @@ def open_call(door, m, **headers):
 
 
 def is_idle(door):
-    return wait_for(lambda: door.server.counts()["running"] == 0, 5)
+    return wait_for(lambda: door.server.counts()["running"] == 0)
 
 
 @pytest.mark.parametrize("token", [None, 5])
 def test_cancelled_in_its_own_session_alone(door, token):
     mine, other = {"Mcp-Session-Id": "a" * 32}, {"Mcp-Session-Id": "b" * 32}
-    c = open_call(door, call("import time; time.sleep(30)", 1, token=token), **mine)
+    c = open_call(door, call("import time; time.sleep(100)", 1, token=token, timeout=100), **mine)
     assert wait_for(lambda: door.server.counts()["running"] == 1)
     for headers in (other, {}):
         assert door.post(message("notifications/cancelled", {"requestId": 1}), **headers)[0] == 202
@@ -175,7 +177,7 @@ def test_cancelled_in_its_own_session_alone(door, token):
 @pytest.mark.parametrize("token", [None, "t"])
 def test_who_goes_away_has_no_run(door, callers, token):
     residue = Residue(callers["user"])
-    m = modern_call("import time; time.sleep(30)", token=token, args=[residue.mark])
+    m = modern_call("import time; time.sleep(100)", token=token, args=[residue.mark], timeout=100)
     c = open_call(door, m, **modern_headers(m))
     assert wait_for(lambda: door.server.counts()["running"] == 1)
     c.sock.shutdown(socket.SHUT_RDWR)

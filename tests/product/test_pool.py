@@ -28,7 +28,7 @@ def test_refilling_waits_for_running_scripts(who):
     with Server(who, env={"CLOCHE_SERVER_POOL_MIN": str(CALM), "CLOCHE_SERVER_MAX_RUNNING": "2"}) as server:
         with Native(server.path) as n, Native(server.path) as long, Native(server.path) as quick:
             assert wait_for(lambda: parked(n) == CALM, 20), parked(n)
-            long.start(request("import os, time\nos.write(1, b'up\\n')\ntime.sleep(2.5)"), flags=2)
+            long.start(request("import os, time\nos.write(1, b'up\\n')\ntime.sleep(6)"), flags=2)
             assert long.take()[2] == b"up\n"
             for _ in range(CALM - 1):
                 assert quick.run(request("print(1)")).mode == "warm"
@@ -37,11 +37,11 @@ def test_refilling_waits_for_running_scripts(who):
             while time.monotonic() < end:
                 seen.append(parked(n))
                 time.sleep(0.05)
-            assert max(seen) <= 1 and seen[-1] == 1, seen
+            assert wait_for(lambda: parked(n) == 1, 3) and max(seen) <= 1, seen
             assert quick.run(request("print(1)")).mode == "warm", "one is always there, or made"
             r = long.answer()
-            assert r.status == "ok" and r.execution_time < 3.5, r
-            assert wait_for(lambda: parked(n) >= CALM, 10), parked(n)
+            assert r.status == "ok" and r.execution_time < 12, r
+            assert wait_for(lambda: parked(n) >= CALM), parked(n)
 
 
 def test_limits_hold_where_many_are_kept(who):
@@ -70,11 +70,11 @@ def test_little_memory_keeps_nothing_ready(hasty):
     with Server(hasty, env={"CLOCHE_FAIL_STEP": "low-memory", "CLOCHE_SERVER_POOL_MIN": "4"}) as server:
         with Native(server.path) as n:
             warm(n)
-            assert wait_for(lambda: parked(n) == 0, 15), parked(n)
+            assert wait_for(lambda: parked(n) == 0), parked(n)
             assert n.run(request("print(1)")).mode == "warm"
             time.sleep(1.2)
             assert parked(n) <= 1
-            assert wait_for(lambda: parked(n) == 0, 5), parked(n)
+            assert wait_for(lambda: parked(n) == 0), parked(n)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from serving import on_terminal
 
 SHOWN = re.compile(rb"cloche: \d+\.\d s of 60 s at most")
 ERASE = b"\r\x1b[K"
-SLOW = "import time\nprint('begin', flush=True)\ntime.sleep(0.5)\nprint('end')"
+SLOW = "import time\nprint('begin', flush=True)\ntime.sleep(1.5)\nprint('end')"
 
 
 def test_shown_and_erased(who):
@@ -24,7 +24,7 @@ def test_shown_and_erased(who):
 
 
 def test_the_script_s_line_is_not_broken(who):
-    script = "import time\nprint('half', end='', flush=True)\ntime.sleep(0.4)\nprint(' whole')"
+    script = "import time\nprint('half', end='', flush=True)\ntime.sleep(1.5)\nprint(' whole')"
     _, got = on_terminal(who, "run", "-q", "--progress", who.file(script))
     assert b"half whole\r\n" in got
 

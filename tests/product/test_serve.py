@@ -30,7 +30,7 @@ REQUESTS = {
     "error": request("import sys\nsys.exit(7)"),
     "raises": request("def f():\n    1/0\nf()"),
     "signal": request("import os\nos.kill(os.getpid(), 15)"),
-    "timeout": request("print('x')\nimport time\ntime.sleep(60)", timeout=0.4),
+    "timeout": request("print('x')\nimport time\ntime.sleep(60)", timeout=1.5),
     "output": request("while True: print('x' * 1000)", limits={"output_bytes_hard": 100000, "output_bytes": 50}),
     "bytes": request("import sys\nsys.stdout.buffer.write(bytes(range(256)))", output="base64"),
     "stdin": request("print(input())", stdin="line\n"),
@@ -69,7 +69,7 @@ def test_refusals_are_those_of_a_run_without_it(who, server, bad):
 @pytest.mark.parametrize("script", ["print('x')", "import sys\nsys.stderr.write('e')\nsys.exit(9)",
                                     "import os\nos.kill(os.getpid(), 9)", "import time\ntime.sleep(9)"])
 def test_run_is_the_same(who, server, script):
-    options = ("--timeout", "0.5", "-m", "100m", "--cpus", "0.5", "-e", "A=b", "--network", "none", "--buffered")
+    options = ("--timeout", "2", "-m", "100m", "--cpus", "0.5", "-e", "A=b", "--network", "none", "--buffered")
     here = who.run(script, "--local", *options, args=("a", "b"))
     there = who.run(script, "--server", server.path, *options, args=("a", "b"))
     assert (here.returncode, here.stdout) == (there.returncode, there.stdout)

@@ -77,7 +77,7 @@ class WithDoor(Server):
 @pytest.fixture
 def server(who):
     with WithDoor(who) as s:
-        assert wait_for(s.is_open, 10), s.lines
+        assert wait_for(s.is_open), s.lines
         yield s
 
 
@@ -99,7 +99,7 @@ def test_a_group_for_the_socket(callers):
     if "root" not in callers:
         pytest.skip("needs: root")
     with WithDoor(callers["root"], env={"CLOCHE_SERVER_GROUP": "daemon"}) as s:
-        assert wait_for(s.is_open, 10) and os.stat(s.path).st_gid == os.stat(s.http).st_gid == 1
+        assert wait_for(s.is_open) and os.stat(s.path).st_gid == os.stat(s.http).st_gid == 1
         assert run(s.http, "print(4)")[1]["stdout"] == "4\n"
 
 
@@ -108,7 +108,7 @@ def test_it_is_started_again(server):
         (pid,) = server.doors()
         os.kill(pid, signal.SIGKILL)
         assert server.wait_log("event=door_lost", f"failures={i + 1}")
-        assert wait_for(lambda: server.is_open() and server.doors() not in ([], [pid]), 10)
+        assert wait_for(lambda: server.is_open() and server.doors() not in ([], [pid]))
     assert run(server.http, "print(2)")[1]["stdout"] == "2\n"
     with Native(server.path) as n:
         assert n.run({"script_content": "print(3)"}).stdout == "3\n"
@@ -123,7 +123,7 @@ def test_it_ends_with_the_server(server):
 def test_a_server_that_is_killed_takes_it_along(server):
     (pid,) = server.doors()
     assert server.stop(signal.SIGKILL) == -9
-    assert wait_for(lambda: pid not in processes(), 10)
+    assert wait_for(lambda: pid not in processes())
 
 
 def test_a_door_that_can_not_listen(who):

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from harness import Result, marked, strict_json, tree, wait_for
+from harness import Result, cmdline, marked, strict_json, tree, wait_for
 from serving import BUSY, FOREVER, STREAM_OUTPUT, Native, Server, begun, request, works
 
-A_SECOND = "import os, time\nos.write(1, b'x\\n')\ntime.sleep({})\nos.write(1, b'whole\\n')"
+LONG = "import os, time\nos.write(1, b'x\\n')\ntime.sleep({})\nos.write(1, b'whole\\n')"
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_sigint_of_the_command_line(who, server, residue, door):
             "trigger": ["trigger", "--server", server.path, "--request", who.file(body, "r.json")],
             "batch": ["batch", "--server", server.path, who.file(body + "\n", "r.jsonl")]}[door]
     p = who.popen(*args)
-    assert wait_for(lambda: any(b"/tmp/" in open(f"/proc/{x}/cmdline", "rb").read() for x in residue.look(server.p.pid)
+    assert wait_for(lambda: any(b"/tmp/" in cmdline(x) for x in residue.look(server.p.pid)
                                 if x in marked(residue.mark)))
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=10)
@@ -110,7 +110,7 @@ def test_the_server_is_killed(who, residue):
 def test_graceful_end(who, residue):
     with Server(who, env={"CLOCHE_SERVER_MAX_RUNNING": "1"}) as s:
         with Native(s.path) as a, Native(s.path) as b, Native(s.path) as idle:
-            a.start(request(A_SECOND.format(1)), STREAM_OUTPUT)
+            a.start(request(LONG.format(3)), STREAM_OUTPUT)
             assert a.take()[2] == b"x\n"
             residue.look(s.p.pid)
             b.start(request("pass"))
@@ -137,7 +137,7 @@ def test_the_end_of_patience(who, residue, how):
                 assert s.wait_log("event=stopping")
                 s.p.send_signal(signal.SIGINT)
             assert n.answer().verdict == ("cancelled", -9)
-            assert s.stop() == 0 and time.monotonic() - start < 4
+            assert s.stop() == 0 and time.monotonic() - start < 15
     residue.assert_none()
 
 
@@ -147,7 +147,7 @@ def test_a_reader_that_never_reads_does_not_keep_the_end_away(who):
             n.start(request("while True: print('x' * 60000)", timeout=60), STREAM_OUTPUT)
             time.sleep(0.5)
             start = time.monotonic()
-            assert s.stop() == 0 and time.monotonic() - start < 6
+            assert s.stop() == 0 and time.monotonic() - start < 15
 
 
 def test_reload(who):
@@ -157,7 +157,7 @@ def test_reload(who):
         (first,) = s.supervisors()
         with Native(s.path) as a, Native(s.path) as b:
             assert b.run(request(script)).stdout == "100\n"
-            a.start(request(A_SECOND.format(1.5)), STREAM_OUTPUT)
+            a.start(request(LONG.format(3)), STREAM_OUTPUT)
             assert a.take()[2] == b"x\n"
             config.write_text("[limits]\nopen_files = 120\n[environment other]\npython = /usr/bin/python3\n")
             s.p.send_signal(signal.SIGHUP)

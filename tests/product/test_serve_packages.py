@@ -34,8 +34,8 @@ def warm(n, script):
     return (r.obj["mode"], r.stdout.strip()) if r.status == "ok" else (r.obj["mode"], r.stderr.splitlines()[-1])
 
 
-def becomes(n, script, output, seconds=10):
-    assert wait_for(lambda: warm(n, script) == ("warm", output), seconds), warm(n, script)
+def becomes(n, script, output):
+    assert wait_for(lambda: warm(n, script) == ("warm", output)), warm(n, script)
 
 
 def replace(path, text):
@@ -93,4 +93,4 @@ def test_a_successor_that_fails_is_tried_again(who, venv):
         replace(packages / "ours.py", f"import os\nos.path.exists('{data}/ready') or os._exit(3)\nversion = 2\n")
         assert not wait_for(lambda: warm(n, "import ours\nprint(ours.version)")[1] == "2", 3)
         (data / "ready").write_text("")
-        becomes(n, "import ours\nprint(ours.version)", "2", 20)
+        becomes(n, "import ours\nprint(ours.version)", "2")

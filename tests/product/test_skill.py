@@ -118,7 +118,7 @@ def test_every_command_of_it_works(who):
 
 def test_the_exit_statuses_that_it_tells(who):
     for script, status in (("import sys; sys.exit(7)", 7), ("import time; time.sleep(9)", 124)):
-        assert who.run(script, "-t", "0.5").returncode == status
+        assert who.run(script, "-t", "2").returncode == status
     assert who.run("while True: print('x' * 1000)", "--output-limit", "100k").returncode == 137
     p = who.trigger_raw({"script_content": "x", "timeout": 0})
     assert p.returncode == 2 and set(strict_json(p.stdout)["error"]) >= {"field", "given", "allowed", "message"}

@@ -18,6 +18,7 @@ from harness import cmdline, tree, wait_for
 from serving import Native, Server, parent, request
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
+TIMEOUT = 4.0  # in which the supervisor can be found and stopped
 
 
 def insides(root):
@@ -34,16 +35,23 @@ def stop_inside(root):
     return found
 
 
+def pid_namespace(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:  # it has just ended
+        return ""
+
+
 def zygotes(root):
     """Not their forks, which look alike but live in a sandbox's processes"""
-    ours = {os.readlink(f"/proc/{p}/ns/pid") for p in insides(root)}
-    return [p for p in tree(root) if b"/tmp/main.py" in cmdline(p) and os.readlink(f"/proc/{p}/ns/pid") in ours]
+    ours = {pid_namespace(p) for p in insides(root)} - {""}
+    return [p for p in tree(root) if b"/tmp/main.py" in cmdline(p) and pid_namespace(p) in ours]
 
 
 @pytest.mark.parametrize("end", ["by itself", "SIGTERM"])
 def test_a_supervisor_that_does_not_answer(hasty, residue, end):
     p = hasty.popen("trigger", "--local", stdin=subprocess.PIPE)
-    p.stdin.write(json.dumps(request(SLEEP, timeout=1.0, args=[residue.mark])).encode())
+    p.stdin.write(json.dumps(request(SLEEP, timeout=TIMEOUT, args=[residue.mark])).encode())
     p.stdin.close()
     residue.script(p.pid)
     stop_inside(p.pid)
@@ -51,8 +59,8 @@ def test_a_supervisor_that_does_not_answer(hasty, residue, end):
     if end == "SIGTERM":
         p.send_signal(signal.SIGTERM)
     out = p.stdout.read()
-    p.wait(10)
-    assert time.monotonic() - start < 6
+    p.wait(20)
+    assert time.monotonic() - start < 20
     if end == "by itself":
         r = harness.Result(harness.strict_json(out))
         assert r.status == "internal_error" and "does not answer" in r.message, r
@@ -60,12 +68,13 @@ def test_a_supervisor_that_does_not_answer(hasty, residue, end):
 
 
 def test_a_batch_goes_on(hasty, residue):
-    lines = [request(SLEEP, timeout=1.0, args=[residue.mark], script_name="stuck.py"), request("print(1)", script_name="late.py")]
+    lines = [request(SLEEP, timeout=TIMEOUT, args=[residue.mark], script_name="stuck.py"),
+             request("print(1)", script_name="late.py")]
     path = hasty.file("".join(json.dumps(line) + "\n" for line in lines), "requests.jsonl")
     p = hasty.popen("batch", "--local", path, "-j", "1")
     residue.script(p.pid)
     stop_inside(p.pid)
-    out, err = p.communicate(timeout=10)
+    out, err = p.communicate(timeout=30)
     statuses = [harness.Result(harness.strict_json(line)).status for line in out.splitlines()]
     assert statuses == ["internal_error"] * 2, (statuses, err)
     residue.assert_none(may_leave_empty_cgroup=True)
@@ -75,16 +84,16 @@ def test_a_server_replaces_it(hasty):
     with Server(hasty) as server:
         with Native(server.path) as n:
             assert n.run(request("print(1)")).stdout == "1\n"
-            n.start(request(SLEEP, timeout=1.0))
+            n.start(request(SLEEP, timeout=TIMEOUT))
             assert wait_for(lambda: server.counts()["running"] == 1)
             first = stop_inside(server.p.pid)
             start = time.monotonic()
             r = n.answer()
             assert r.status == "internal_error" and "does not answer" in r.message, r
-            assert time.monotonic() - start < 6
+            assert time.monotonic() - start < 20
             r = n.run(request("print(2)"))
             assert (r.status, r.stdout) == ("ok", "2\n"), r
-        assert wait_for(lambda: not set(first) & set(tree(server.p.pid)), 10), "the stuck one is ended"
+        assert wait_for(lambda: not set(first) & set(tree(server.p.pid))), "the stuck one is ended"
 
 
 def test_a_client_that_went_away_from_a_stuck_run(hasty):
@@ -93,7 +102,7 @@ def test_a_client_that_went_away_from_a_stuck_run(hasty):
             n.start(request(SLEEP, timeout=600))
             assert wait_for(lambda: server.counts()["running"] == 1)
             stop_inside(server.p.pid)
-        assert wait_for(lambda: server.counts()["running"] == 0, 8)
+        assert wait_for(lambda: server.counts()["running"] == 0)
         with Native(server.path) as n:
             assert n.run(request("print(2)")).stdout == "2\n"
 
@@ -102,7 +111,7 @@ def test_a_zygote_that_does_not_answer(hasty):
     """Who needs a fork of it goes cold; then there is another."""
     with Server(hasty) as server:
         with Native(server.path) as n:
-            assert wait_for(lambda: n.run(request("print(1)")).mode == "warm", 10)
+            assert wait_for(lambda: n.run(request("print(1)")).mode == "warm")
             stuck = zygotes(server.p.pid)
             assert stuck
             for pid in stuck:
@@ -110,6 +119,6 @@ def test_a_zygote_that_does_not_answer(hasty):
             start = time.monotonic()
             results = [n.run(request("print(1)")) for _ in range(12)]  # more than are parked
             assert {r.status for r in results} == {"ok"}, results
-            assert time.monotonic() - start < 8
-            assert wait_for(lambda: n.run(request("print(1)")).mode == "warm", 10)
-        assert not set(stuck) & set(tree(server.p.pid))
+            assert time.monotonic() - start < 20
+            assert wait_for(lambda: n.run(request("print(1)")).mode == "warm")
+        assert wait_for(lambda: not set(stuck) & set(tree(server.p.pid)))

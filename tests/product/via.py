@@ -74,13 +74,13 @@ class Way:
         """How many processes there are beside parked sandboxes, when none is being made"""
         seen = []
         end = time.monotonic() + READY
-        while len(seen) < 4 or len(set(seen[-4:])) > 1:
+        while len(seen) < 10 or len(set(seen[-10:])) > 1:
             assert time.monotonic() < end, seen
             time.sleep(0.1)
             seen.append(self.settled())
         return seen[-1][1]
 
-    def assert_nothing_left(self, seconds=5.0):
+    def assert_nothing_left(self, seconds=15.0):
         """Every process below the server is its own, or waits in a sandbox that nobody used"""
         assert harness.wait_for(lambda: self.settled()[1] == self.others, seconds, 0.05), (
             self.settled(), self.others, [(p, harness.cmdline(p)) for p in harness.tree(self.server.p.pid)])
