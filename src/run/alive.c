@@ -29,6 +29,7 @@ size_t supervisor_known_walls(const struct supervisor *s, const struct wall_repo
 int supervisor_state(struct supervisor *s, struct err *e)
 {
 	char byte;
+	ssize_t n;
 
 	supervisor_hear(s, false);
 	if (s->has_failed) {
@@ -37,7 +38,8 @@ int supervisor_state(struct supervisor *s, struct err *e)
 	}
 	if (!s->is_ready)
 		return 0;
-	if (recv(s->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+	n = recv(s->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) /* ECONNRESET: it left words of ours unread */
 		return err_set(e, ERR_HOST, 0, "the supervisor has ended");
 	return 1;
 }

@@ -470,6 +470,7 @@ static int inside(void)
 		return say_failed(&e);
 	(void)fd_send(WIRE_CONTROL, &ready, sizeof(ready), NULL, 0);
 	loop(&s, &control);
+	(void)close(WIRE_CONTROL); /* before the channels of what is under way: who misses a run knows then why */
 	pool_end(&s);
 	supervise_end(&s);
 	return 0;

@@ -266,7 +266,7 @@ while done < 3000:
         if fork() == 0:
             os._exit(0)
         os._exit(0)
-    os.waitpid(pid, 0)
+    assert os.waitpid(pid, 0)[1] == 0
     done += 1
 print(done)
 """

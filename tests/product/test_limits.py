@@ -66,7 +66,7 @@ for _ in range(300):            # orphans, one after the other: more than the li
         if fork() == 0:
             os._exit(0)
         os._exit(0)
-    os.waitpid(pid, 0)
+    assert os.waitpid(pid, 0)[1] == 0
     time.sleep(0.001)
 print('fine')
 """
