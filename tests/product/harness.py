@@ -372,6 +372,7 @@ class Residue:
         self.mark = "mark-" + uuid.uuid4().hex
         self.mounts = mounts()
         self.files = self._files()
+        self.folders = set(cgroup_folders())  # of long ago: their owners' pids may be given again
         self.host = namespaces(os.getpid())
         self.seen, self.namespaces, self.roots = {}, set(), set()
         self.until = None
@@ -431,7 +432,7 @@ class Residue:
                     if (self.until is None or start <= self.until) and p not in others and namespaces(p) & self.namespaces]
         bad += [("mount", m) for m in mounts() - self.mounts]
         for folder, pid in cgroup_folders().items():
-            if pid in self.seen or pid in self.roots:
+            if folder not in self.folders and (pid in self.seen or pid in self.roots):
                 n = cgroup_population(folder)
                 if n or not may_leave_empty_cgroup:
                     bad.append(("cgroup folder", folder, n))
