@@ -47,7 +47,7 @@ OVER_HTTP = r"""
         assert n == 40 and 1 <= len(c._where._idle) <= 5, "connections are used again"
         before = fds()
         assert sum(c.run("pass").ok for _ in range(200)) == 200 and fds() == before
-        with c.stream(SCRIPT.replace("0.2", "1.5")) as run:
+        with c.stream(SCRIPT.replace("0.2", "0.7")) as run:
             times, parts = [], []
             for part in run:
                 times.append(time.monotonic()); parts.append(part)

@@ -111,7 +111,7 @@ def test_streams(who, server):
             assert b"".join(d for s, d in parts if s == "stdout") == b"0\n1\n2\n", parts
             assert b"".join(d for s, d in parts if s == "stderr") == b"e"
         with cloche.Client(where) as c:
-            with c.stream(SCRIPT.replace("0.2", "1.5"), buffered=True) as run:
+            with c.stream(SCRIPT.replace("0.2", "0.7"), buffered=True) as run:
                 times, parts = [], []
                 for part in run:
                     times.append(time.monotonic()); parts.append(part)

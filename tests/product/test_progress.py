@@ -11,7 +11,7 @@ from serving import on_terminal
 
 SHOWN = re.compile(rb"cloche: \d+\.\d s of 60 s at most")
 ERASE = b"\r\x1b[K"
-SLOW = "import time\nprint('begin', flush=True)\ntime.sleep(1.5)\nprint('end')"
+SLOW = "import time\nprint('begin', flush=True)\ntime.sleep(1)\nprint('end')"
 
 
 def test_shown_and_erased(who):
