@@ -285,7 +285,8 @@ def main():
               (len(cases[0].wall), len(cases), platform.python_version(), "root" if os.geteuid() == 0 else "a user",
                os.cpu_count(), load, os.getloadavg()[0], platform.release()), file=out)
         report_times(cases, o.faults, out)
-        print("\nCPU%s: what the kernel charged to the started process and what was waited for below it (%s waits for nobody)." %
+        print("\nCPU%s: what the kernel charged to the started process and what was waited for below it "
+              "(%s waits for nobody)." %
               (" and page faults" if o.faults else "", OURS), file=out)
         if o.memory:
             report_memory(o.cloche, o.python, folder, out)

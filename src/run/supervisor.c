@@ -235,7 +235,6 @@ static int outer_run(struct setup *s, struct state *st, int self, struct err *e)
 	r = help(&c, &st->home, s, go[1], e);
 	if (r == 0 && !s->is_single)
 		cgroup_host_sweep(&st->home.cgroup);
-	home_reap_maker(&c);
 	if (r == 0 && read(go[1], &word, 1) == 1) /* it stays */
 		(void)close(WIRE_CONTROL); /* inner's alone: its death is heard at once, whatever clean-up is left */
 	(void)close(go[1]);

@@ -67,8 +67,8 @@ void cgroup_host_sweep(const struct cgroup_host *h);
 /*
  * cgroup_host_close() - by the outer process at the end: remove the folders with everything below
  *
- * All processes inside must be dead or dying: it retries for at most ten seconds and then leaves the rest to the
- * next sweep.  Closes the descriptors; @h is empty afterwards.
+ * All processes inside must be dead or dying: it retries for at most a second and then leaves the rest to the next
+ * sweep.  Closes the descriptors; @h is empty afterwards.
  */
 void cgroup_host_close(struct cgroup_host *h);
 

@@ -25,7 +25,7 @@
 
 #define OWN_LIMIT    (64U << 10) /* of /proc/self/cgroup: some 14 lines */
 #define MOUNTS_LIMIT (16U << 20) /* a host may have tens of thousands of mounts */
-#define CLOSE_NS     (10 * NS_PER_SEC)
+#define CLOSE_NS     NS_PER_SEC
 #define TREE_DEPTH   3
 
 int cgroup_find(const struct cgroup_texts *t, const char *controller, char *ret)
@@ -139,17 +139,16 @@ int cgroup_remove(int parent, const char *name)
 
 int cgroup_remove_by(int parent, const char *name, uint64_t deadline_ns)
 {
-	bool is_late = false;
 	long wait_ms = 1;
 	int r;
 
-	/* Once more when time is up: this process, too, may have been stood still in between. */
-	while ((r = cgroup_remove(parent, name)) == -EBUSY && !is_late) {
+	for (;;) {
+		r = cgroup_remove(parent, name);
+		if (r != -EBUSY || clock_now_ns() >= deadline_ns)
+			return r;
 		cgroup_pause_ms(wait_ms);
 		wait_ms = wait_ms < 16 ? wait_ms * 2 : wait_ms;
-		is_late = clock_now_ns() >= deadline_ns;
 	}
-	return r;
 }
 
 /*

@@ -391,7 +391,7 @@ def snapshot():
 
 
 def assert_no_residue(before, patience=15.0):
-    """No process, mount or group of a run is left.  To remove a busy group is tried for ten seconds: not less than that."""
+    """No process, mount or group of a run is left.  A busy machine has time to clear away."""
     end = time.monotonic() + max(patience, 5 * PATIENCE)  # less than scripts sleep, which must not end by themselves
     while True:
         left = (left_processes(before[0]), left_groups(before[1]))

@@ -440,7 +440,7 @@ class Residue:
         return bad
 
     def assert_none(self, seconds=15.0, **kw):
-        """@seconds: more than the ten that a busy group may take to go, less than scripts that must be ended sleep"""
+        """@seconds: a busy machine's time to clear away, and less than scripts that must be ended sleep"""
         self.until = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
         wait_for(lambda: not self.left(**kw), seconds, 0.05)
         bad = self.left(**kw)
