@@ -121,7 +121,7 @@ def test_cpu_limit(who):
     r = who.trigger("print('x')\nwhile True: pass", limits={"cpu_seconds": 1}, timeout=30)
     assert r.verdict == ("cpu_limit", -9)
     assert r.stdout == "x\n"
-    assert 0.8 <= r.cpu_time < 8 and r.execution_time < 20
+    assert 0.8 <= r.cpu_time < 2.5 and r.execution_time < 20
     assert "1" in r.message and "CPU" in r.message.upper()
 
 
@@ -130,7 +130,7 @@ def test_cpu_limit_counts_children(who):
               "time.sleep(60)")
     r = who.trigger(script, limits={"cpu_seconds": 1}, timeout=20)
     assert r.verdict == ("cpu_limit", -9)
-    assert r.cpu_time < 10
+    assert r.cpu_time < 3.5
 
 
 def test_sleeping_costs_no_cpu(who):
@@ -323,7 +323,7 @@ def test_times(who):
     assert r.cpu_time < 0.4
     assert r.queue_time < 8
     r = who.trigger("import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass")
-    assert 0.4 <= r.cpu_time < 1.2 and r.execution_time >= 0.4
+    assert 0.4 <= r.cpu_time < 0.8 and r.execution_time >= 0.4
 
 
 def test_execution_time_is_the_main_process_s(who):

@@ -211,6 +211,7 @@ def test_max_concurrent(door, tokens):
 
 def test_rate(door, tokens):
     secret = tokens.add("slow", "--rate", "4/s")
+    begin = time.monotonic()
     asked = [door.connection(tcp=True) for _ in range(20)]  # all before the first answer, however slow that is
     headers = {"Content-Type": JSON, "Authorization": f"Bearer {secret}"}
     for c in asked:
@@ -218,7 +219,8 @@ def test_rate(door, tokens):
     statuses = [c.getresponse().status for c in asked]
     for c in asked:
         c.close()
-    assert set(statuses) == {200, 429} and statuses.count(200) >= 4, statuses
+    most = 5 + 4 * (time.monotonic() - begin)
+    assert set(statuses) == {200, 429} and 4 <= statuses.count(200) <= most, (statuses, most)
     begin = time.monotonic()
     body = {"script_content": "print(input())", "stdins": ["x"] * 8}
     answer = door.call("POST", "/v1/runs/batch", body, tcp=True, token=secret)

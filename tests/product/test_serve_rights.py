@@ -15,7 +15,7 @@ from serving import STREAM_OUTPUT, Native, Server, begun, request
 @pytest.fixture
 def root(callers):
     if "root" not in callers:
-        pytest.skip("needs root: a user's server has no rights to give up")
+        pytest.skip("needs: root; a user's server has no rights to give up")
     return callers["root"]
 
 
