@@ -121,7 +121,8 @@ int bundle_environment(struct pack *p, const struct front_environment *env)
 	return b.has_failed ? -ENOMEM : 0;
 }
 
-int bundle_job(const struct job *j, const struct front_environment *env, struct err *e)
+int bundle_job(const struct job *j, const struct front_environment *env, bool may_fit, char *room, size_t *ret_len, int *ret_fd,
+	       struct err *e)
 {
 	struct bundle b = { .env = SANDBOX_ENV };
 	char path[300];
@@ -140,7 +141,16 @@ int bundle_job(const struct job *j, const struct front_environment *env, struct 
 		put(&b, SANDBOX_ARTIFACT, NULL, j->artifacts.items[i].body.data, j->artifacts.items[i].body.len);
 	if (env->has_figures)
 		put_text(&b, SANDBOX_ARTIFACT, FIGURE_PATTERN);
-	return seal(&b, e);
+	*ret_fd = -1;
+	*ret_len = 0;
+	if (may_fit && !b.has_failed && b.pack.len <= WIRE_BODY_MAX) {
+		memcpy(room, b.pack.data, b.pack.len);
+		*ret_len = b.pack.len;
+		pack_done(&b.pack);
+		return 0;
+	}
+	*ret_fd = seal(&b, e);
+	return *ret_fd < 0 ? *ret_fd : 0;
 }
 
 int bundle_screen(const struct supervisor *s, const struct front_environment *env, struct err *e)

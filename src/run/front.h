@@ -80,8 +80,16 @@ struct pack;
 int figures_put(struct pack *p, const struct run_environment *env, const struct python_paths *paths,
 		bool *ret) MUST_CHECK;
 
-/* bundle_job() - the memfd of a job: files, argv, environment, artifact patterns.  Return: the descriptor or -errno with @e */
-int bundle_job(const struct job *j, const struct front_environment *env, struct err *e) MUST_CHECK;
+/*
+ * bundle_job() - a job's files, argv, environment, artifact patterns
+ * @room:    WIRE_BODY_MAX bytes
+ * @ret_len: how many of them are used: all of a short bundle, if it @may_fit; 0: it is in *@ret_fd
+ * @ret_fd:  a memfd; -1: none
+ *
+ * Return: 0 or -errno with @e.
+ */
+int bundle_job(const struct job *j, const struct front_environment *env, bool may_fit, char *room, size_t *ret_len, int *ret_fd,
+	       struct err *e) MUST_CHECK;
 
 /* bundle_environment() - the variables of a job that sets none, as WIRE_SETUP_ENV records.  Return: 0 or -ENOMEM */
 int bundle_environment(struct pack *p, const struct front_environment *env) MUST_CHECK;

@@ -136,11 +136,20 @@ static void status_said(struct work *w)
 	work_fail(w, &e);
 }
 
-/* main may have come and gone before its status was looked at */
+/* main may have come and gone before its status was looked at; a warm one's is looked at then only */
+static void status_rest(struct work *w)
+{
+	bool is_warm = w->outcome.is_warm && (w->state == WORK_RUNNING || w->state == WORK_KILLING);
+
+	if (w->watch[WATCH_STATUS].fd >= 0 || (is_warm && w->child.status >= 0))
+		status_said(w);
+}
+
 static void main_said(struct work *w)
 {
-	if (w->watch[WATCH_STATUS].fd >= 0)
-		status_said(w);
+	status_rest(w);
+	if (w->listen_ns)
+		pump_listen(w);
 	if (w->child.pidfd >= 0)
 		child_ended(w);
 }
@@ -181,9 +190,8 @@ static void init_ended(struct work *w)
 /* Whether it got as far as its script comes first: a step that failed has a status, too. */
 static void leaving(struct work *w)
 {
-	if (w->watch[WATCH_STATUS].fd >= 0)
-		status_said(w);
-	if (w->state == WORK_RUNNING && w->can_foresee && w->watch[WATCH_STATUS].fd < 0 &&
+	status_rest(w);
+	if (w->state == WORK_RUNNING && w->can_foresee && w->child.status < 0 &&
 	    sandbox_foresee(&w->s->outside, &w->child, &w->left_status) > 0)
 		work_event(w, EVENT_LEAVING);
 }

@@ -48,6 +48,21 @@ void due_by(struct supervise *s, uint64_t when_ns)
 
 static void look_again(struct work *w);
 
+static bool is_due(uint64_t *when_ns, uint64_t now)
+{
+	bool is = *when_ns && *when_ns <= now;
+
+	if (is)
+		*when_ns = 0;
+	return is;
+}
+
+static void sooner(uint64_t *next, uint64_t when_ns)
+{
+	if (when_ns && (*next == 0 || when_ns < *next))
+		*next = when_ns;
+}
+
 void due_now(struct supervise *s)
 {
 	uint64_t next = 0;
@@ -62,20 +77,19 @@ void due_now(struct supervise *s)
 
 		if (!w || w->is_done)
 			continue;
-		if (w->look_ns && w->look_ns <= now) {
-			w->look_ns = 0;
+		if (is_due(&w->listen_ns, now))
+			pump_listen(w);
+		if (is_due(&w->look_ns, now)) {
 			look_again(w);
 			work_finish(w);
 		}
-		if (w->deadline_ns && w->deadline_ns <= now && !w->is_done) {
-			w->deadline_ns = 0;
+		if (!w->is_done && is_due(&w->deadline_ns, now)) {
 			work_event(w, EVENT_DEADLINE);
 			work_finish(w);
 		}
-		if (w->deadline_ns && (next == 0 || w->deadline_ns < next))
-			next = w->deadline_ns;
-		if (w->look_ns && (next == 0 || w->look_ns < next))
-			next = w->look_ns;
+		sooner(&next, w->listen_ns);
+		sooner(&next, w->look_ns);
+		sooner(&next, w->deadline_ns);
 	}
 	due_by(s, next);
 }

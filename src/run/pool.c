@@ -15,11 +15,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/pack.h"
+#include "run/look.h"
 #include "run/work.h"
 
 enum { HEAR, END, NEXT_HEAR, NEXT_END };
 
 #define CALM_NS     (10 * NS_PER_SEC) /* without a miss for this long: one fewer is kept */
+#define PAUSE_NS    NS_PER_MS         /* after an answer; what it waits for, not what is waiting, has the CPUs until then */
 #define PARKED_ROOM 8                 /* so many are never parked, but left to jobs that fit no parked one */
 #define SETTLE_MS   100
 #define START_NS    (60 * NS_PER_SEC) /* a zygote that is not ready by then never will be */
@@ -293,19 +295,32 @@ static unsigned count(const struct supervise *s, const struct pool *p, unsigned 
 	return n;
 }
 
+/* A running script comes first: while there is one, only an empty shelf is filled; and then the answer on its way. */
+static unsigned wanted(const struct pool *p, bool is_busy, bool is_pause)
+{
+	if (is_busy)
+		return p->target ? 1 : 0;
+	return is_pause ? p->target : (p->target + 1) / 2;
+}
+
 void pool_refill(struct supervise *s)
 {
 	for (unsigned i = 0; i < s->n_pools; i++) {
 		struct pool *p = &s->pools[i];
+		bool is_pause;
 		unsigned busy;
+		unsigned n;
 
 		if (!pool_is_ready(p) || s->n_works + PARKED_ROOM >= (s->max_works ? s->max_works : SANDBOX_SLOTS))
 			continue;
-		/* a running script comes first: while there is one, only an empty shelf is filled */
-		if (count(s, p, &busy) < (busy ? (p->target ? 1 : 0) : p->target)) {
+		n = count(s, p, &busy);
+		is_pause = n < p->target && clock_now_ns() >= s->answered_ns + PAUSE_NS;
+		if (n < wanted(p, busy > 0, is_pause)) {
 			supervise_park(s, p);
 			return;
 		}
+		if (n > 0 && n < p->target && !busy)
+			due_by(s, s->answered_ns + PAUSE_NS);
 	}
 }
 

@@ -15,7 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "run/look.h"
 #include "run/work.h"
 
 static struct {
@@ -46,17 +48,32 @@ int pump_open(struct work *w)
 	return 0;
 }
 
-int pump_start(struct work *w)
-{
-	int r;
+static const enum watch_kind kinds[] = { WATCH_STDOUT, WATCH_STDERR };
 
+void pump_listen(struct work *w)
+{
+	struct err e = { 0 };
+
+	w->listen_ns = 0;
+	for (int i = 0; i < 2; i++) {
+		if (w->out[i].fd < 0 || watch_set(w->s, &w->watch[kinds[i]], w->out[i].fd, EPOLLIN) == 0)
+			continue;
+		(void)err_set(&e, ERR_HOST, errno, "watch the script's output");
+		work_fail(w, &e);
+		return;
+	}
+}
+
+void pump_start(struct work *w, uint64_t patience_ns)
+{
 	for (int i = 0; i < 3; i++)
 		fd_close(&w->pipes[i]);
 	w->is_piped = true;
-	r = watch_set(w->s, &w->watch[WATCH_STDOUT], w->out[0].fd, EPOLLIN);
-	if (r == 0)
-		r = watch_set(w->s, &w->watch[WATCH_STDERR], w->out[1].fd, EPOLLIN);
-	return r;
+	w->listen_ns = clock_now_ns() + patience_ns;
+	if (patience_ns)
+		due_by(w->s, w->listen_ns);
+	else
+		pump_listen(w);
 }
 
 static void resume(struct work *w, struct pump *p, enum watch_kind kind);
@@ -198,8 +215,6 @@ void pump_output(struct work *w, struct pump *p, struct watch *watch)
 
 bool pump_rest(struct work *w)
 {
-	static const enum watch_kind kinds[] = { WATCH_STDOUT, WATCH_STDERR };
-
 	for (int i = 0; i < 2; i++) {
 		enum work_state state = w->state;
 		struct watch *watch = &w->watch[kinds[i]];
@@ -211,6 +226,7 @@ bool pump_rest(struct work *w)
 		watch_clear(w->s, watch);
 		fd_close(&w->out[i].fd);
 	}
+	w->listen_ns = 0;
 	return true;
 }
 
@@ -331,10 +347,10 @@ bool pump_is_dry(const struct work *w)
 
 void pump_close(struct work *w)
 {
-	static const enum watch_kind kinds[] = { WATCH_STDIN, WATCH_STDOUT, WATCH_STDERR, WATCH_HELPER_OUT };
+	static const enum watch_kind all[] = { WATCH_STDIN, WATCH_STDOUT, WATCH_STDERR, WATCH_HELPER_OUT };
 
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		watch_clear(w->s, &w->watch[kinds[i]]);
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		watch_clear(w->s, &w->watch[all[i]]);
 	fd_close(&w->out[0].fd);
 	fd_close(&w->out[1].fd);
 	fd_close(&w->helper.fd);

@@ -49,43 +49,56 @@ int run_make_id(char ret[33])
 	return 0;
 }
 
-static bool takes_jobs(const struct supervisor *s, bool may_wait)
+static bool takes_jobs(const struct supervisor *s, int wait_ms)
 {
 	struct pollfd p = { .fd = s->control, .events = POLLOUT };
 
-	return s->control < 0 || poll(&p, 1, may_wait ? TAKE_MS : 0) != 0; /* of one that has ended it is fd_send() that tells */
+	return s->control < 0 || poll(&p, 1, wait_ms) != 0; /* of one that has ended it is fd_send() that tells */
+}
+
+bool supervisor_takes_jobs(const struct supervisor *s)
+{
+	return takes_jobs(s, 0);
+}
+
+/* The screen's bodies, behind those that every job has. */
+static int screen_bodies(const struct run *r, const struct front_environment *env, int fds[2], struct err *e)
+{
+	fds[0] = bundle_screen(r->s, env, e);
+	if (fds[0] < 0)
+		return fds[0];
+	fds[1] = fd_memfd("script", r->job->script.data, r->job->script.len);
+	if (fds[1] < 0 || lseek(fds[1], 0, SEEK_SET) < 0)
+		return err_set(e, ERR_HOST, errno, "pack the job");
+	return 0;
 }
 
 /* The job and its bodies, with the supervisor's end of the run's channel. */
-static int send_job(struct run *r, const struct front_environment *env, struct wire_job *m, int theirs, struct err *e)
+static int send_job(struct run *r, const struct front_environment *env, const struct wire_job *j, int theirs, struct err *e)
 {
+	struct wire_job_message m = { .job = *j };
 	int fds[4] = { theirs, -1, -1, -1 };
-	size_t n = 2;
-	int ret = 0;
+	size_t n = 1;
+	size_t len;
+	int ret;
 
-	fds[1] = bundle_job(r->job, env, e);
-	if (m->is_screened) {
+	ret = bundle_job(r->job, env, !j->is_screened, m.body, &len, &fds[1], e);
+	n += fds[1] >= 0;
+	if (ret == 0 && j->is_screened) {
 		n = 4;
-		fds[2] = bundle_screen(r->s, env, e);
-		fds[3] = fd_memfd("script", r->job->script.data, r->job->script.len);
-		if (fds[3] >= 0 && lseek(fds[3], 0, SEEK_SET) < 0)
-			fd_close(&fds[3]);
+		ret = screen_bodies(r, env, fds + 2, e);
 	}
-	for (size_t i = 1; i < n && ret == 0; i++) {
-		if (fds[i] < 0)
-			ret = e->kind == ERR_NONE ? err_set(e, ERR_HOST, errno, "pack the job") : -e->sys;
-	}
-	if (ret == 0 && !takes_jobs(r->s, !r->hooks.is_hasty))
+	if (ret == 0 && !r->hooks.is_hasty && !takes_jobs(r->s, TAKE_MS))
 		ret = err_set(e, ERR_HOST, ETIMEDOUT, "the supervisor does not take the job");
 	if (ret == 0) {
-		ret = fd_send(r->s->control, m, sizeof(*m), fds, n);
+		ret = fd_send(r->s->control, &m, sizeof(m.job) + len, fds, n);
 		/* a supervisor that is gone already has said why, or its silence is told by run_step() */
 		if (ret == -EPIPE || ret == -ECONNRESET)
 			ret = 0;
 		else if (ret < 0)
 			ret = err_set(e, ERR_HOST, -ret, "send the job");
 	}
-	for (size_t i = 1; i < n; i++)
+	for (size_t i = 1; i < ARRAY_LEN(fds); i++)
 		fd_close(&fds[i]);
 	return ret;
 }

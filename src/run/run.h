@@ -111,6 +111,9 @@ void supervisor_no_more(struct supervisor *s);
 int supervisor_state(struct supervisor *s, struct err *e) MUST_CHECK;
 int supervisor_fd(const struct supervisor *s);
 
+/* supervisor_takes_jobs() - else so many wait in its socket that one more might have to: poll supervisor_fd() for POLLOUT */
+bool supervisor_takes_jobs(const struct supervisor *s);
+
 /* supervisor_pid() - its process, a child of ours (or of who started it for us); 0: none any more */
 pid_t supervisor_pid(const struct supervisor *s);
 
@@ -159,7 +162,7 @@ struct run_hooks {
 	void *userdata;
 	/* output as it comes (stream 1 or 2); when set, nothing is kept in the result.  Return: 0, or -errno to cancel the run */
 	int (*on_output)(void *userdata, int stream, const void *data, size_t len);
-	bool is_hasty; /* others are waiting: a supervisor that takes no job just now fails it at once (e->sys ETIMEDOUT) */
+	bool is_hasty; /* others are waiting: supervisor_takes_jobs() has just said yes, and is not asked, with patience, again */
 	uint64_t arrived_ns; /* CLOCK_MONOTONIC; what queue_time counts from; 0: now */
 	const char *run_id;  /* of run_make_id(), told somebody already; copied; NULL: one is made */
 };

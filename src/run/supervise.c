@@ -42,10 +42,11 @@ static void fail(struct work *w, const struct err *e)
 	w->outcome.err = *e;
 }
 
-/* Everything in the sandbox dies; what remains is reaping, and the pipes' ends. */
+/* Everything in the sandbox dies; what remains is reaping, and the pipes' ends.  Where only init is left, it is the answer's turn first. */
 static void end(struct work *w)
 {
-	if (w->has_box)
+	w->is_init_due = w->has_box && w->is_empty;
+	if (w->has_box && !w->is_empty)
 		sandbox_kill(&w->box);
 	work_enter(w, WORK_ENDING, STRAY_NS);
 }
@@ -147,15 +148,15 @@ void work_start_main(struct work *w)
 	r = sandbox_spawn(&w->s->outside, &w->box, &task, &w->child, &e);
 	if (r == 0) {
 		r = child_watch(w);
-		if (r == 0)
-			r = pump_start(w);
 		if (r < 0)
 			(void)err_set(&e, ERR_HOST, -r, "watch the script");
 	}
-	if (r < 0)
+	if (r < 0) {
 		work_fail(w, &e);
-	else
-		work_enter(w, WORK_STARTING, BUILD_NS);
+		return;
+	}
+	work_enter(w, WORK_STARTING, BUILD_NS);
+	pump_start(w, 0);
 }
 
 static void on_ready(struct work *w)
@@ -273,18 +274,23 @@ static void on_not_started(struct work *w)
 	work_fail(w, &e);
 }
 
-static void on_ended(struct work *w)
+static void main_is_over(struct work *w, bool is_empty)
 {
 	w->outcome.execution_ns = clock_now_ns() - w->started_ns;
 	w->look_ns = 0;
 	watch_clear(w->s, &w->watch[WATCH_OOM]);
-	settle_artifacts(w);
-	/* to end, an init takes its mounts apart: nobody has to wait for that whose processes are all gone */
-	w->is_empty = !w->job.has_artifacts && look_is_counted(w) && sandbox_is_empty(&w->box);
+	w->is_empty = is_empty;
 	if (!w->job.has_artifacts || w->outcome.cause == WIRE_CAUSE_CANCELLED || sandbox_sweep(&w->box) < 0)
 		end(w);
 	else
 		work_enter(w, WORK_SWEEPING, SWEEP_NS);
+}
+
+static void on_ended(struct work *w)
+{
+	settle_artifacts(w);
+	/* to end, an init takes its mounts apart: nobody has to wait for that whose processes are all gone */
+	main_is_over(w, !w->job.has_artifacts && look_is_counted(w) && sandbox_is_empty(&w->box));
 }
 
 /*
@@ -298,8 +304,7 @@ static void on_leaving(struct work *w)
 		return; /* its end decides */
 	w->outcome.code = CLD_EXITED;
 	w->outcome.status = WEXITSTATUS(w->left_status);
-	on_ended(w);
-	w->is_empty = true;
+	main_is_over(w, true);
 }
 
 static void on_deadline(struct work *w)
@@ -359,6 +364,8 @@ static void on_ending_late(struct work *w)
 		return;
 	if (w->child.pidfd >= 0)
 		(void)!watch_set(w->s, &w->watch[WATCH_MAIN], w->child.pidfd, EPOLLIN);
+	if (w->is_init_due)
+		sandbox_kill(&w->box);
 	supervise_reap_strays(w->s);
 	work_enter(w, WORK_ENDING, STRAY_NS);
 }

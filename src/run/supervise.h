@@ -28,6 +28,7 @@ struct supervise {
 	bool has_done;      /* a work has been answered */
 	struct watch *clock; /* owned; one timer for all works; NULL: not needed yet */
 	uint64_t clock_ns;  /* what it is set to; 0: it is not */
+	uint64_t answered_ns; /* when the last answer went */
 	struct pool *pools; /* owned; of the environments that keep something ready */
 	unsigned n_pools;
 };
@@ -65,11 +66,12 @@ void watch_clear(struct supervise *s, struct watch *w);
 
 /*
  * supervise_job() - a new run
+ * @len: bytes of its bundle in @m; 0: it is a memfd
  * @fds: channel, bundle, and for a screened job the screen's bundle and the script; taken over
  *
  * A run that can't even start answers on its channel by itself.
  */
-void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size_t n_fds, bool is_probe);
+void supervise_job(struct supervise *s, const struct wire_job_message *m, size_t len, int *fds, size_t n_fds);
 
 /* work_has_job() - else it is only kept ready */
 bool work_has_job(const struct work *w);

@@ -293,23 +293,24 @@ static void say_state(const struct supervise *s)
 /* The front's end of the control socket: no more jobs come.  A front that died takes its runs' channels with it. */
 static void take_control(struct supervise *s, struct watch *control)
 {
+	static struct wire_job_message m;
+	const struct wire_head *head = &m.job.head;
 	int fds[FD_MAX_PASSED];
-	struct wire_job j;
 	size_t n_fds;
 	ssize_t n;
 
-	n = fd_recv(WIRE_CONTROL, &j, sizeof(j), fds, &n_fds);
+	n = fd_recv(WIRE_CONTROL, &m, sizeof(m), fds, &n_fds);
 	if (n == -EAGAIN || n == -EMSGSIZE)
 		return;
 	if (n <= 0) {
 		watch_clear(s, control);
 		return;
 	}
-	if ((size_t)n == sizeof(j) && (j.head.type == WIRE_JOB || j.head.type == WIRE_PROBE)) {
-		supervise_job(s, &j, fds, n_fds, j.head.type == WIRE_PROBE);
+	if ((size_t)n >= sizeof(m.job) && (head->type == WIRE_JOB || head->type == WIRE_PROBE)) {
+		supervise_job(s, &m, (size_t)n - sizeof(m.job), fds, n_fds);
 		return;
 	}
-	if ((size_t)n == sizeof(j.head) && j.head.type == WIRE_STATE)
+	if ((size_t)n == sizeof(*head) && head->type == WIRE_STATE)
 		say_state(s);
 	for (size_t i = 0; i < n_fds; i++)
 		fd_close(&fds[i]);

@@ -9,6 +9,12 @@
 #include "run/pool.h"
 #include "run/work.h"
 
+/*
+ * Most scripts are over sooner: what they have written is read at their end, and each of their writes would cost two changes
+ * from one process to another.  A pipe holds 64 KiB until then.
+ */
+#define PATIENCE_NS (2 * NS_PER_MS)
+
 static void not_forked(struct work *w)
 {
 	struct err e = { 0 };
@@ -24,7 +30,7 @@ void warm_fork(struct work *w)
 	int r = -EPIPE;
 
 	if (pool_is_ready(w->pool))
-		r = zygote_ask(&w->s->outside, &w->pool->zygote, &w->box, w->tag, true, w->pipes, &w->child, &e);
+		r = zygote_ask(&w->s->outside, &w->pool->zygote, &w->box, w->tag, !w->has_job, w->pipes, &w->child, &e);
 	if (r == 0)
 		r = watch_set(w->s, &w->watch[WATCH_STATUS], w->child.status, EPOLLIN);
 	w->state = WORK_FORKING;
@@ -42,11 +48,10 @@ void warm_hand_over(struct work *w)
 	int r;
 
 	r = sandbox_dress(&w->s->outside, &w->box, &w->child, &w->job.spec, &e);
-	if (r == 0)
-		r = pump_start(w);
 	if (r == 0) {
+		pump_start(w, PATIENCE_NS);
 		now = clock_now_ns();
-		r = zygote_go(&w->child, w->bundle_fd, w->is_buffered);
+		r = zygote_go(&w->child, w->bundle_fd, w->bundle, w->bundle_len, w->is_buffered);
 	}
 	if (r < 0) {
 		if (e.kind == ERR_NONE)
@@ -72,6 +77,7 @@ static bool can_foresee(struct work *w)
 void warm_parked(struct work *w)
 {
 	w->can_foresee = can_foresee(w);
+	watch_clear(w->s, &w->watch[WATCH_STATUS]); /* whether it gets as far as its script is told by its end */
 	if (w->has_job)
 		warm_hand_over(w);
 	else

@@ -6,14 +6,15 @@
 #include "base/err.h"
 #include "run/run.h"
 #include "sandbox/spec.h"
+#include "zygote/wire.h"
 
 /*
  * What crosses between a front and its supervisor: SEQPACKET messages, one struct wire_head each, bodies in sealed memfds.
  *
  * On the control socket (supervisor's descriptor 3):
  *   front -> supervisor   WIRE_SETUP once, with one memfd (a pack of the WIRE_SETUP_* kinds); then WIRE_JOB and WIRE_PROBE,
- *                         each with descriptors: the run's channel, its bundle, and for a screened job the screen's bundle
- *                         and the script.  Its end: no more will come; end when the last run has ended
+ *                         each with descriptors: the run's channel, its bundle (a short one is behind the struct instead),
+ *                         and for a screened job the screen's bundle and the script.  Its end: no more will come; end when the last run has ended
  *                         WIRE_STATE asks for one
  *   supervisor -> front   WIRE_WALLS, then WIRE_READY; or WIRE_FAILED and its end; WIRE_STATE for each that was asked for
  * On a run's channel (its own socket pair, so that a slow reader delays nobody else):
@@ -58,6 +59,7 @@ struct pool_plan {
 };
 
 #define WIRE_DATA_MAX 61440 /* bytes of output, input or artifacts in one message */
+#define WIRE_BODY_MAX ZYGOTE_BODY_MAX /* bytes of a bundle that travels in its job's message */
 #define WIRE_CONTROL  3     /* the supervisor's end of the control socket */
 
 struct wire_head {
@@ -78,6 +80,11 @@ struct wire_job {
 	uint64_t timeout_ns;
 	uint64_t output_max; /* bytes of both streams together */
 	uint64_t arrived_ns; /* CLOCK_MONOTONIC */
+};
+
+struct wire_job_message {
+	struct wire_job job;
+	char body[WIRE_BODY_MAX]; /* as much as was sent */
 };
 
 /* The artifacts that nobody has to ask for; the first one's name tells whether there are any. */

@@ -62,6 +62,7 @@ static void answer(struct work *w)
 		return;
 	}
 	w->is_answered = true;
+	w->s->answered_ns = clock_now_ns();
 	w->is_channel_gone = true; /* nothing more is said, or heard */
 	pump_watch(w);
 }
@@ -78,14 +79,20 @@ void work_finish(struct work *w)
 	}
 	if (!w->is_answered && !w->is_channel_full && pump_is_dry(w))
 		answer(w);
+	if (w->is_init_due && w->child.pidfd < 0) {
+		w->is_init_due = false;
+		sandbox_kill(&w->box);
+	}
 	if (is_over && (w->is_answered || (w->is_channel_gone && pump_is_dry(w))))
 		work_done(w);
 }
 
-static void unmap(const char **bundle, size_t len)
+static void let_go(const char **bundle, size_t len, bool is_mapped)
 {
-	if (*bundle)
+	if (is_mapped && *bundle)
 		(void)munmap((void *)(uintptr_t)*bundle, len);
+	else
+		free((void *)(uintptr_t)*bundle);
 	*bundle = NULL;
 }
 
@@ -109,9 +116,9 @@ static void work_free(struct work *w)
 		sandbox_destroy(&s->outside, &w->box);
 	fd_close(&w->channel);
 	fd_close(&w->script);
+	let_go(&w->bundle, w->bundle_len, w->bundle_fd >= 0);
 	fd_close(&w->bundle_fd);
-	unmap(&w->bundle, w->bundle_len);
-	unmap(&w->screen, w->screen_len);
+	let_go(&w->screen, w->screen_len, true);
 	free(w->findings);
 	free(w);
 }
@@ -205,21 +212,32 @@ static struct work *work_new(struct supervise *s, unsigned *ret_slot)
 	return w;
 }
 
-/* The job's bodies: sealed, so that their sender can't change them while a sandbox reads them. */
-static int take_bodies(struct work *w, int *fds, size_t n_fds, struct err *e)
+/* A short bundle came in the message; other bodies are sealed, so that their sender can't change them while a sandbox reads them. */
+static int take_bodies(struct work *w, const char *body, size_t len, int *fds, size_t n_fds, struct err *e)
 {
-	int r;
+	bool is_short = len > 0;
+	char *copy;
+	int r = 0;
 
-	if (n_fds != (w->is_probe ? 1u : w->job.is_screened ? 4u : 2u))
+	if (n_fds != (w->is_probe || is_short ? 1u : w->job.is_screened ? 4u : 2u) || (is_short && w->job.is_screened))
 		return err_set(e, ERR_BUG, 0, "a job with %zu descriptors", n_fds);
+	if (is_short) {
+		copy = malloc(len);
+		if (!copy)
+			return err_set(e, ERR_HOST, ENOMEM, "keep the job");
+		memcpy(copy, body, len);
+		w->bundle = copy;
+		w->bundle_len = len;
+	}
 	if (n_fds < 2)
 		return 0;
 	r = fd_map_sealed(fds[1], &w->bundle, &w->bundle_len);
+	if (r == 0)
+		w->bundle_fd = take_fd(&fds[1]);
 	if (r == 0 && w->job.is_screened)
 		r = fd_map_sealed(fds[2], &w->screen, &w->screen_len);
 	if (r < 0)
 		return err_set(e, ERR_BUG, -r, "the job's bodies");
-	w->bundle_fd = take_fd(&fds[1]);
 	if (w->job.is_screened)
 		w->script = take_fd(&fds[3]);
 	return 0;
@@ -318,7 +336,7 @@ static void move_in(struct work *to, struct work *from)
 	work_free(from);
 }
 
-void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size_t n_fds, bool is_probe)
+void supervise_job(struct supervise *s, const struct wire_job_message *m, size_t len, int *fds, size_t n_fds)
 {
 	struct err e = { 0 };
 	struct work *parked = NULL;
@@ -332,16 +350,16 @@ void supervise_job(struct supervise *s, const struct wire_job *j, int *fds, size
 		if (n_fds > 0)
 			refuse(fds[0], &(struct wire_outcome){ .wall = -1 }, &e);
 	} else {
-		w->job = *j;
-		w->is_probe = is_probe;
-		r = take_bodies(w, fds, n_fds, &e);
+		w->job = m->job;
+		w->is_probe = m->job.head.type == WIRE_PROBE;
+		r = take_bodies(w, m->body, len, fds, n_fds, &e);
 		w->channel = n_fds > 0 ? take_fd(&fds[0]) : -1;
 		w->has_job = true;
 		w->is_channel_gone = false;
 		if (r == 0)
 			w->pool = choose(w, &e);
 		if (w->pool)
-			parked = pool_take(w->pool, j);
+			parked = pool_take(w->pool, &m->job);
 		if (parked)
 			move_in(parked, w);
 		else if (e.kind == ERR_NONE)

@@ -73,8 +73,8 @@ struct work {
 	bool has_box;
 	struct sandbox_child child;
 	int channel; /* owned */
-	int bundle_fd; /* owned */
-	const char *bundle;
+	int bundle_fd;      /* owned; -1: it came in its job's message */
+	const char *bundle; /* owned; mapped, or of the heap */
 	size_t bundle_len;
 	const char *screen; /* the screen's bundle */
 	size_t screen_len;
@@ -93,11 +93,13 @@ struct work {
 	bool is_answered;
 	bool can_foresee; /* how main will have exited is told before it has ended (sandbox_foresee()) */
 	int left_status;  /* at EVENT_LEAVING, as waitpid() will tell it */
-	bool is_empty; /* no process of the run is left: init goes on ending behind the answer */
+	bool is_empty; /* no process of the run is left: init ends behind the answer */
+	bool is_init_due; /* ... and is still to be killed */
 	bool is_done; /* answered and gone; freed when the current events are through */
 	char *findings; /* owned; of the screen, FINDINGS_MAX bytes; hostile */
 	size_t findings_len;
 	uint64_t deadline_ns; /* of this state; 0: none */
+	uint64_t listen_ns;   /* when output is listened to; 0: it is, or never will be */
 	uint64_t look_ns;     /* when CPU and memory are to be looked at; 0: never */
 	uint64_t started_ns;
 	uint64_t usage_ns;    /* of what was reaped, where no group counts */
@@ -153,8 +155,11 @@ void work_finish(struct work *w);
 /* pump_open() - make the three pipes.  Return: 0 or -errno */
 int pump_open(struct work *w) MUST_CHECK;
 
-/* pump_start() - the child has its ends: close ours of them and listen */
-int pump_start(struct work *w) MUST_CHECK;
+/* pump_start() - the child has its ends: close ours of them and listen, at once or (due_now()) in @patience_ns */
+void pump_start(struct work *w, uint64_t patience_ns);
+
+/* pump_listen() - now; the run fails where that can't be had */
+void pump_listen(struct work *w);
 
 /* pump_output() - move what one pipe has to the channel; at its end it is closed and EVENT_DRAINED raised */
 void pump_output(struct work *w, struct pump *p, struct watch *watch);

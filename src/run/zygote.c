@@ -379,11 +379,16 @@ int zygote_parked(struct sandbox_child *c, struct err *e)
 	return err_set(e, ERR_HOST, m.fail.sys, "lock the sandbox down: step %s", m.fail.step);
 }
 
-int zygote_go(struct sandbox_child *c, int bundle, bool is_buffered)
+int zygote_go(struct sandbox_child *c, int bundle, const char *body, size_t len, bool is_buffered)
 {
 	struct zygote_go go = { .is_buffered = is_buffered };
 
-	return fd_send(c->status, &go, sizeof(go), &bundle, 1);
+	if (bundle >= 0)
+		return fd_send(c->status, &go, offsetof(struct zygote_go, body), &bundle, 1);
+	if (len > sizeof(go.body))
+		return -EMSGSIZE;
+	memcpy(go.body, body, len);
+	return fd_send(c->status, &go, offsetof(struct zygote_go, body) + len, NULL, 0);
 }
 
 void zygote_reap_strays(bool (*is_known)(pid_t pid, void *arg), void *arg)

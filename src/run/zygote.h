@@ -105,11 +105,11 @@ int zygote_parked(struct sandbox_child *c, struct err *e) MUST_CHECK;
 
 /*
  * zygote_go() - give it the job; its time begins now
- * @bundle: a sealed memfd, as in struct sandbox_task; borrowed
+ * @bundle: a sealed memfd, as in struct sandbox_task; -1: it is the @len bytes at @body, at most ZYGOTE_BODY_MAX; borrowed
  *
  * Return: 0 or -errno.
  */
-int zygote_go(struct sandbox_child *c, int bundle, bool is_buffered) MUST_CHECK;
+int zygote_go(struct sandbox_child *c, int bundle, const char *body, size_t len, bool is_buffered) MUST_CHECK;
 
 /*
  * zygote_fits() - may this job be given to this zygote's children?

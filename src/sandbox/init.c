@@ -56,7 +56,8 @@ static int step_tie(struct init *i)
 }
 
 /*
- * A second wall behind the filters: no more namespaces and few watches in this user namespace, whoever asks.
+ * A second wall behind the filters: no user namespace below this one, without which nobody here could make any other, and
+ * few watches.  (Each of these files is made anew with the user namespace, and takes as long as a mount.)
  * What a kernel does not have is left out; a sandbox without /proc/sys (inherited, masked) goes without.
  */
 static int step_quota(struct init *i)
@@ -65,10 +66,8 @@ static int step_quota(struct init *i)
 		const char *path;
 		const char *value;
 	} quota[] = {
-		{ "/proc/sys/user/max_user_namespaces", "0" },   { "/proc/sys/user/max_pid_namespaces", "0" },
-		{ "/proc/sys/user/max_net_namespaces", "0" },    { "/proc/sys/user/max_ipc_namespaces", "0" },
-		{ "/proc/sys/user/max_uts_namespaces", "0" },    { "/proc/sys/user/max_mnt_namespaces", "0" },
-		{ "/proc/sys/user/max_time_namespaces", "0" },   { "/proc/sys/user/max_inotify_instances", "16" },
+		{ "/proc/sys/user/max_user_namespaces", "0" },
+		{ "/proc/sys/user/max_inotify_instances", "16" },
 		{ "/proc/sys/user/max_inotify_watches", "1024" },
 	};
 

@@ -122,6 +122,8 @@ void admit_next(struct server *s)
 		}
 		if (!next)
 			return;
+		if (!keeper_takes(s, keeper_of(s, next->tenant)))
+			continue; /* its tenant waits, too */
 		admit_leave(s, next);
 		next->served = next->tenant->served = ++s->turn;
 		work_start(s, next);

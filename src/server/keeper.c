@@ -27,42 +27,12 @@
 #define BACKOFF_NS   (100 * NS_PER_MS)
 #define BACKOFF_STEP 6                /* doublings, at most */
 #define KEEPERS_MAX  32               /* in use at the same time, and again so many on their way out */
+#ifdef CLOCHE_FAIL_STEPS
+#define FULL_NS      (2 * NS_PER_SEC) /* as below: tests have no time */
+#else
+#define FULL_NS      (10 * NS_PER_SEC) /* dozens of jobs are waiting for a supervisor that takes none */
+#endif
 #define PLACE_NS     (2 * NS_PER_SEC) /* who has had a place for so long gives it to who has waited so long */
-
-static struct shared *shared_load(struct server *s, struct err *e)
-{
-	bool is_split = s->launch.sock >= 0;
-	struct shared *sh = calloc(1, sizeof(*sh));
-	int r;
-
-	if (!sh) {
-		(void)err_set(e, ERR_HOST, ENOMEM, "configuration");
-		return NULL;
-	}
-	r = is_split ? settings_load_by(&sh->settings, environ, launch_settings, &s->launch, e)
-		     : settings_load(&sh->settings, environ, e);
-	if (r == 0)
-		r = settings_finish(&sh->settings, e);
-	if (r < 0) {
-		settings_done(&sh->settings);
-		free(sh);
-		return NULL;
-	}
-	sh->settings.options.pool = (struct run_pool) { .min = sh->settings.conf.server.pool_min,
-							.max = sh->settings.conf.server.pool_max,
-							.max_runs = sh->settings.conf.server.zygote_max_runs };
-	sh->digest = settings_digest(&sh->settings);
-	sh->refs = 1;
-	return sh;
-}
-
-static void shared_leave(struct shared *sh)
-{
-	if (!sh || --sh->refs > 0)
-		return;
-	settings_done(&sh->settings);
-	free(sh);
-}
 
 static void keeper_free(struct keeper *k)
 {
@@ -95,16 +65,6 @@ static bool end_keeper(struct keeper *k)
 	return false;
 }
 
-/* What root could read, and the user that its server has become can't. */
-static void explain(const struct server *s, struct err *e)
-{
-	struct err why = *e;
-
-	if (s->launch.sock < 0 || why.sys != EACCES)
-		return;
-	(void)snprintf(e->msg, sizeof(e->msg), "%.400s (root's server reads it as user %u)", why.msg, geteuid());
-}
-
 /* Return: 0 or -errno with @e set */
 static int keeper_new(struct server *s, struct shared *sh, struct keeper **ret, struct err *e)
 {
@@ -116,7 +76,7 @@ static int keeper_new(struct server *s, struct shared *sh, struct keeper **ret, 
 	sh->settings.options.launcher = s->launch.sock >= 0 ? &s->launch.by : NULL;
 	r = supervisor_start(&sh->settings.options, &k->supervisor, e);
 	if (r < 0) {
-		explain(s, e);
+		shared_explain(s, e);
 		free(k);
 		return r;
 	}
@@ -174,7 +134,21 @@ struct keeper *keeper_of(const struct server *s, struct tenant *t)
 {
 	struct keeper *k = keeper_host(s, t)->current;
 
-	return k && k->is_ready ? k : NULL;
+	return k && k->is_ready && !k->full_ns ? k : NULL;
+}
+
+/* How much a socket takes depends on the jobs' sizes: it is asked.  One that is full may be stuck, or it is only behind. */
+bool keeper_takes(struct server *s, struct keeper *k)
+{
+	bool is_full = !supervisor_takes_jobs(k->supervisor);
+
+	if (is_full != (k->full_ns != 0))
+		(void)source_set(s, &k->source, k->source.fd, is_full ? EPOLLERR | EPOLLOUT : EPOLLERR);
+	if (!is_full)
+		k->full_ns = 0;
+	else if (!k->full_ns)
+		k->full_ns = clock_now_ns();
+	return !is_full;
 }
 
 /* @k could not start, or has ended. */
@@ -229,6 +203,8 @@ void keeper_event(struct server *s, struct keeper *k)
 		(void)source_set(s, &k->source, k->source.fd, EPOLLERR); /* now its end alone is of interest */
 		if (k == s->coming)
 			take_over(s, k);
+	} else if (k->full_ns) {
+		(void)keeper_takes(s, k);
 	}
 }
 
@@ -395,6 +371,18 @@ static void start_wanted(struct server *s, struct tenant *t)
 	serve_fail_waiting(s, t, e.msg);
 }
 
+static void look_at_full(struct server *s)
+{
+	struct err e = { .kind = ERR_NONE };
+	uint64_t before = clock_now_ns() - FULL_NS;
+
+	(void)err_set(&e, ERR_HOST, ETIMEDOUT, "the supervisor does not take any job");
+	for (struct tenant *t = s->tenants; t; t = t->next) {
+		if (t->current && t->current->full_ns && t->current->full_ns < before)
+			lose(s, t->current, &e);
+	}
+}
+
 static void look_at_starts(struct server *s)
 {
 	struct err e = { .kind = ERR_NONE };
@@ -441,6 +429,8 @@ uint64_t keeper_next_tick(const struct server *s)
 
 		if (t->current && !t->current->is_ready)
 			at = t->current->started_ns + START_NS + 1;
+		else if (t->current && t->current->full_ns)
+			at = t->current->full_ns + FULL_NS + 1;
 		if (is_wanting(s, t) && t->start_at_ns > now)
 			at = t->start_at_ns;
 		else if (t->no_place_ns) /* one comes by an event, or by and by */
@@ -466,6 +456,7 @@ void keeper_tick(struct server *s)
 			at = &k->next;
 	}
 	look_at_starts(s);
+	look_at_full(s);
 	look_at_tenants(s);
 }
 

@@ -89,6 +89,7 @@ struct keeper {
 	struct source source;
 	unsigned n_runs;
 	bool is_ready;
+	uint64_t full_ns; /* since when it takes no more jobs; 0: it does */
 	uint64_t started_ns;
 	uint64_t idle_ns;   /* since when nothing runs in it; 0: something does */
 	uint64_t ending_ns; /* since when it was told to end; 0: it was not */
@@ -263,5 +264,11 @@ void keeper_join(struct keeper *k);
 void keeper_leave(struct keeper *k);
 struct tenant *keeper_host(const struct server *s, struct tenant *t);
 struct keeper *keeper_of(const struct server *s, struct tenant *t);
+bool keeper_takes(struct server *s, struct keeper *k);
 uint64_t keeper_next_tick(const struct server *s);
 void keeper_done(struct server *s);
+
+/* shared.c */
+struct shared *shared_load(struct server *s, struct err *e);
+void shared_leave(struct shared *sh);
+void shared_explain(const struct server *s, struct err *e);

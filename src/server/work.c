@@ -183,8 +183,6 @@ void work_start(struct server *s, struct client *c)
 		work_watch(s, c);
 		return;
 	}
-	if (e.sys == ETIMEDOUT) /* it takes none, so it is stuck */
-		keeper_doubt(s, c->keeper, &e);
 	leave(s, c);
 	if (e.kind != ERR_NOT_FOUND) {
 		work_fail(s, c, STATUS_INTERNAL_ERROR, e.msg);

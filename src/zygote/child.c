@@ -214,6 +214,25 @@ static void dress(const struct server *s, const char *bundle, size_t len, bool i
 		note_archive(s, bundle, len, path);
 }
 
+/* It is behind @go, or in a memfd: borrowed. */
+static void take_bundle(const struct zygote_go *go, size_t n, int *fds, size_t n_fds, const char **ret, size_t *ret_len)
+{
+	size_t head = offsetof(struct zygote_go, body);
+	int r;
+
+	if (n_fds == 0 && n > head) {
+		*ret = go->body;
+		*ret_len = n - head;
+		return;
+	}
+	if (n_fds != 1 || n != head)
+		fail_with("bundle", EBADMSG);
+	r = fd_map_sealed(fds[0], ret, ret_len);
+	fd_close(&fds[0]);
+	if (r < 0 || !*ret)
+		fail_with("bundle", -r);
+}
+
 /* Wait for the script; then it is all that there is. */
 static _Noreturn void park(const struct server *s, int listener)
 {
@@ -221,13 +240,12 @@ static _Noreturn void park(const struct server *s, int listener)
 	int fds[FD_MAX_PASSED];
 	const char *bundle = NULL;
 	struct zygote_go go;
-	char path[4096];
+	char path[304]; /* a name has 255 bytes at most */
 	size_t n_fds = 0;
 	size_t len = 0;
 	PyObject *globals;
 	PyObject *v;
 	ssize_t n;
-	int r;
 
 	if (fd_send(INSIDE_STATUS_FD, &parked, sizeof(parked), &listener, listener >= 0 ? 1 : 0) < 0)
 		_exit(0);
@@ -235,15 +253,11 @@ static _Noreturn void park(const struct server *s, int listener)
 	n = fd_recv(INSIDE_STATUS_FD, &go, sizeof(go), fds, &n_fds);
 	if (n <= 0)
 		_exit(0); /* not needed any more */
-	if ((size_t)n != sizeof(go) || n_fds != 1)
-		fail_with("bundle", EBADMSG);
-	r = fd_map_sealed(fds[0], &bundle, &len);
-	fd_close(&fds[0]);
-	if (r < 0 || !bundle)
-		fail_with("bundle", -r);
+	take_bundle(&go, (size_t)n, fds, n_fds, &bundle, &len);
 	script_path(bundle, len, path, sizeof(path));
 	dress(s, bundle, len, go.is_buffered, path);
-	(void)munmap((void *)(uintptr_t)bundle, len);
+	if (n_fds > 0)
+		(void)munmap((void *)(uintptr_t)bundle, len);
 	(void)close(INSIDE_STATUS_FD);
 	globals = PyModule_GetDict(PyImport_AddModule("__main__"));
 	Py_INCREF(globals);

@@ -14,14 +14,15 @@
  *                          descriptors: the sandbox's init (pidfd), 0, 1, 2, the child's end of its job socket, then
  * the control group (v1: each `tasks`; v2: the folder).  Its end: the zygote ends. zygote -> supervisor   ZYGOTE_READY
  * once; then ZYGOTE_FORKED for each ZYGOTE_FORK, in their order child -> supervisor    on its job socket: struct
- * zygote_parked, or struct step_fail and its end supervisor -> child    struct zygote_go with the job's bundle (a
- * sealed memfd).  Then the child speaks as a cold one does (sandbox/inside.h): end-of-file when the script begins, else
+ * zygote_parked, or struct step_fail and its end supervisor -> child    struct zygote_go with the job's bundle (behind
+ * it, or a sealed memfd).  Then the child speaks as a cold one does (sandbox/inside.h): end-of-file when the script begins, else
  * a struct step_fail.
  */
 #define ZYGOTE_CONTROL   3              /* the zygote's end of its control socket */
 #define ZYGOTE_EXTENSION 4              /* the extension module, open, until it is loaded */
 #define ZYGOTE_NAMES     32768          /* bytes of module names, at most */
 #define ZYGOTE_PATHS     16384          /* bytes of paths, at most */
+#define ZYGOTE_BODY_MAX  4096           /* bytes of a bundle that travels in the message itself */
 #define ZYGOTE_SCRIPT    "/tmp/main.py" /* where its own program is, in a mount namespace of its own */
 #define ZYGOTE_PID_MIN   300 /* OpenSSL tells a fork by its pid: no sandbox's first processes have such a one */
 
@@ -69,5 +70,6 @@ struct zygote_parked { /* with its listener (seccomp.h), if there is one */
 
 struct zygote_go {
 	uint8_t is_buffered; /* sys.stdout is not to be unbuffered, as it is in a zygote */
-	uint8_t pad[3];
+	uint8_t pad[7];
+	char body[ZYGOTE_BODY_MAX]; /* as much as was sent */
 };

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's queue: fair turns, bounds, and who leaves it."""
+import contextlib
 import json
 import os
 
@@ -147,3 +148,14 @@ def test_cancelled_by_its_client(narrow):
         assert block.answer().verdict == ("cancelled", -9)
         assert block.take() is None and n.take() is None
     works(narrow)
+
+
+def test_more_jobs_at_once_than_a_supervisor_s_socket_holds(who):
+    """They wait; the supervisor that is only behind is not given up."""
+    n_jobs = 150
+    with Server(who, env={"CLOCHE_SERVER_MAX_RUNNING": str(n_jobs)}) as s, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Native(s.path)) for _ in range(n_jobs)]
+        for n in clients:
+            n.start(request("print('in time')" + "#" * 3000))
+        assert {(r.status, r.stdout) for r in (n.answer() for n in clients)} == {("ok", "in time\n")}
+        assert not s.log("event=supervisor_lost"), s.lines

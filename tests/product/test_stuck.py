@@ -5,6 +5,7 @@ Every wait has an end: a process of ours that stops answering costs a run at mos
 With a build of -Dfail_steps=true (CLOCHE_BIN_FAIL, default: <repository>/build-fail/cloche), in which patience is two
 seconds instead of forty.
 """
+import contextlib
 import json
 import os
 import signal
@@ -122,3 +123,18 @@ def test_a_zygote_that_does_not_answer(hasty):
             assert time.monotonic() - start < 20
             assert wait_for(lambda: n.run(request("print(1)")).mode == "warm")
         assert wait_for(lambda: not set(stuck) & set(tree(server.p.pid)))
+
+
+def test_more_jobs_than_a_stuck_supervisor_s_socket_holds(hasty):
+    """What it was given is lost with it, what waits is the next one's."""
+    n_jobs = 120
+    with Server(hasty, env={"CLOCHE_SERVER_MAX_RUNNING": str(n_jobs)}) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Native(server.path)) for _ in range(n_jobs)]
+        assert clients[0].run(request("print(0)")).stdout == "0\n"
+        first = stop_inside(server.p.pid)
+        for n in clients:
+            n.start(request("print(1)" + "#" * 3000, timeout=1))
+        results = [n.answer() for n in clients]
+        assert {r.status for r in results} == {"ok", "internal_error"}, {r.status for r in results}
+        assert all("does not" in r.message for r in results if r.status != "ok")
+        assert wait_for(lambda: not set(first) & set(tree(server.p.pid)))

@@ -197,7 +197,7 @@ void run_one(struct bench *b, bool is_warm, const char *name, const char *text, 
 	}
 	if (is_warm) {
 		park(b, &box, &p, &c);
-		if (zygote_go(&c, bundle, is_buffered) < 0)
+		if (zygote_go(&c, bundle, NULL, 0, is_buffered) < 0)
 			die_text("go");
 	} else {
 		struct sandbox_task task = { .role = SANDBOX_MAIN, .bundle = mapped, .bundle_len = mapped_len };
@@ -277,7 +277,7 @@ void measure(struct bench *b, const char *name, const char *text, size_t len, un
 		for (int k = 0; k < 3; k++)
 			fd_close(&p.theirs[k]);
 		t = clock_now_ns();
-		if (zygote_go(&c, bundle, false) < 0)
+		if (zygote_go(&c, bundle, NULL, 0, false) < 0)
 			die_text("go");
 		drain(&p, out, c.pidfd);
 		wait_readable(c.pidfd);
