@@ -35,6 +35,18 @@ static int seal(struct bundle *b, struct err *e)
 	return fd < 0 ? err_set(e, ERR_HOST, -fd, "pack the job") : fd;
 }
 
+/* Return: how much of @room is used now; 0: it is more than that, or is none */
+static size_t fit(struct bundle *b, char room[WIRE_BODY_MAX])
+{
+	size_t len = b->pack.len;
+
+	if (b->has_failed || len > WIRE_BODY_MAX)
+		return 0;
+	memcpy(room, b->pack.data, len);
+	pack_done(&b->pack);
+	return len;
+}
+
 /* NAME=... is set by the caller, by the environment's configuration, or (last) by us. */
 static bool is_set(const struct job *j, const struct front_environment *env, const char *text)
 {
@@ -141,16 +153,9 @@ int bundle_job(const struct job *j, const struct front_environment *env, bool ma
 		put(&b, SANDBOX_ARTIFACT, NULL, j->artifacts.items[i].body.data, j->artifacts.items[i].body.len);
 	if (env->has_figures)
 		put_text(&b, SANDBOX_ARTIFACT, FIGURE_PATTERN);
-	*ret_fd = -1;
-	*ret_len = 0;
-	if (may_fit && !b.has_failed && b.pack.len <= WIRE_BODY_MAX) {
-		memcpy(room, b.pack.data, b.pack.len);
-		*ret_len = b.pack.len;
-		pack_done(&b.pack);
-		return 0;
-	}
-	*ret_fd = seal(&b, e);
-	return *ret_fd < 0 ? *ret_fd : 0;
+	*ret_len = may_fit ? fit(&b, room) : 0;
+	*ret_fd = *ret_len ? -1 : seal(&b, e);
+	return *ret_len || *ret_fd >= 0 ? 0 : *ret_fd;
 }
 
 int bundle_screen(const struct supervisor *s, const struct front_environment *env, struct err *e)

@@ -14,6 +14,7 @@ struct supervisor {
 	int pidfd;   /* owned; -1: it is our child */
 	const struct supervisor_launcher *launcher; /* borrowed; NULL: as above */
 	int control; /* owned */
+	int spare[2]; /* owned; the next run's channel, if one was made ahead of time; -1: none */
 	bool is_ready;
 	bool has_failed;
 	struct err err; /* when it has */
@@ -51,13 +52,14 @@ struct run {
 	struct err err;
 	struct result result;
 	struct wire_outcome outcome;
+	struct artifacts_reader artifacts;
+	size_t findings_len;
+	/* from here on not cleared when it is made */
+	char findings[8192]; /* of the screen, hostile; NUL-terminated */
 	struct {
 		struct wire_head head;
 		char data[WIRE_DATA_MAX];
 	} message; /* the one that was received last */
-	struct artifacts_reader artifacts;
-	char findings[8192]; /* of the screen, hostile */
-	size_t findings_len;
 };
 
 /* python_paths() - the folders that an interpreter needs beyond /usr (a venv, its base, a pyenv version), absolute */

@@ -96,9 +96,68 @@ static void lose_channel(struct work *w)
 	pump_resume(w);
 }
 
+/* At a script's end: what it wrote and its outcome are one call, and wake their reader once. */
+static struct {
+	struct work *of; /* NULL: nobody's */
+	unsigned n;
+	struct iovec message[2];
+	char room[2][2048];
+} held;
+
+void pump_hold(struct work *w)
+{
+	held.of = w->out[0].bytes + w->out[1].bytes == 0 && !w->is_channel_full ? w : NULL; /* so there is room for all */
+	held.n = 0;
+}
+
+static bool hold(const void *message, size_t len)
+{
+	if (held.n == ARRAY_LEN(held.message) || len > sizeof(held.room[0]))
+		return false;
+	memcpy(held.room[held.n], message, len);
+	held.message[held.n] = (struct iovec){ .iov_base = held.room[held.n], .iov_len = len };
+	held.n++;
+	return true;
+}
+
+void pump_release(struct work *w)
+{
+	if (held.of != w)
+		return;
+	held.of = NULL;
+	for (unsigned i = 0; i < held.n; i++)
+		(void)!pump_send(w, held.message[i].iov_base, held.message[i].iov_len);
+}
+
+int pump_send_last(struct work *w, const void *message, size_t len)
+{
+	struct iovec last = { .iov_base = (void *)(uintptr_t)message, .iov_len = len };
+	struct mmsghdr m[ARRAY_LEN(held.message) + 1] = { 0 };
+	unsigned n = held.of == w ? held.n : 0;
+	int sent;
+
+	held.of = NULL;
+	if (n == 0 || w->is_channel_gone)
+		return pump_send(w, message, len);
+	for (unsigned i = 0; i <= n; i++) {
+		m[i].msg_hdr.msg_iov = i < n ? &held.message[i] : &last;
+		m[i].msg_hdr.msg_iovlen = 1;
+	}
+	sent = sendmmsg(w->channel, m, n + 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (sent == (int)n)
+		return pump_send(w, message, len);
+	if (sent < (int)n) /* the caller is gone */
+		(void)shutdown(w->channel, SHUT_RDWR);
+	return 0;
+}
+
 int pump_send(struct work *w, const void *message, size_t len)
 {
 	ssize_t n;
+
+	if (held.of == w && hold(message, len))
+		return 0;
+	pump_release(w);
 
 	if (w->is_channel_gone)
 		return 0; /* nobody listens: let it go */

@@ -271,7 +271,7 @@ int supervisor_start(const struct run_options *o, struct supervisor **ret, struc
 
 	if (!s)
 		return err_set(e, ERR_HOST, ENOMEM, "start the supervisor");
-	s->control = s->pidfd = -1;
+	s->control = s->pidfd = s->spare[0] = s->spare[1] = -1;
 	s->launcher = o->launcher;
 	r = keep_environments(s, o);
 	if (r == 0)
@@ -305,6 +305,8 @@ void supervisor_leave(struct supervisor *s)
 		return;
 	fd_close(&s->control); /* its end: it kills everything, cleans up, ends */
 	fd_close(&s->pidfd);
+	fd_close(&s->spare[0]);
+	fd_close(&s->spare[1]);
 	for (size_t i = 0; i < s->n_environments; i++) {
 		struct front_environment *env = &s->environments[i];
 

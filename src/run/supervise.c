@@ -300,8 +300,11 @@ static void on_ended(struct work *w)
 static void on_leaving(struct work *w)
 {
 	settle_artifacts(w);
-	if (!WIFEXITED(w->left_status) || w->job.has_artifacts || !look_is_counted(w) || !pump_rest(w))
+	if (!WIFEXITED(w->left_status) || w->job.has_artifacts || !look_is_counted(w))
 		return; /* its end decides */
+	pump_hold(w);
+	if (!pump_rest(w))
+		return;
 	w->outcome.code = CLD_EXITED;
 	w->outcome.status = WEXITSTATUS(w->left_status);
 	main_is_over(w, true);
@@ -341,11 +344,6 @@ static void on_stuck(struct work *w)
 static void on_swept(struct work *w)
 {
 	start_helper(w, SANDBOX_COLLECT, WORK_COLLECTING, COLLECT_NS);
-}
-
-static void on_collected(struct work *w)
-{
-	end(w);
 }
 
 static void on_collect_late(struct work *w)
@@ -461,7 +459,7 @@ static void (*const table[WORK_STATES][EVENTS])(struct work *) = {
 		[EVENT_BROKEN] = on_collect_late,
 		[EVENT_INIT_ENDED] = on_collect_late,
 		[EVENT_EXECUTED] = on_nothing,
-		[EVENT_CHILD_ENDED] = on_collected,
+		[EVENT_CHILD_ENDED] = end,
 		[EVENT_DEADLINE] = on_collect_late,
 		[EVENT_OUTPUT] = on_nothing,
 		[EVENT_CANCEL] = end,

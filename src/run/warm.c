@@ -49,7 +49,6 @@ void warm_hand_over(struct work *w)
 
 	r = sandbox_dress(&w->s->outside, &w->box, &w->child, &w->job.spec, &e);
 	if (r == 0) {
-		pump_start(w, PATIENCE_NS);
 		now = clock_now_ns();
 		r = zygote_go(&w->child, w->bundle_fd, w->bundle, w->bundle_len, w->is_buffered);
 	}
@@ -60,6 +59,7 @@ void warm_hand_over(struct work *w)
 		return;
 	}
 	w->outcome.is_warm = 1;
+	pump_start(w, PATIENCE_NS);
 	work_begin(w, now);
 }
 
@@ -74,8 +74,15 @@ static bool can_foresee(struct work *w)
 	return z->can_foresee;
 }
 
+/* What it took to get here is not the script's. */
 void warm_parked(struct work *w)
 {
+	struct err e = { 0 };
+
+	if (sandbox_count(&w->box, &e) < 0) {
+		work_fail(w, &e);
+		return;
+	}
 	w->can_foresee = can_foresee(w);
 	watch_clear(w->s, &w->watch[WATCH_STATUS]); /* whether it gets as far as its script is told by its end */
 	if (w->has_job)
@@ -98,7 +105,7 @@ void warm_lost(struct work *w)
 	(void)snprintf(w->outcome.note, sizeof(w->outcome.note), "%s", w->pool->why);
 	w->pool = NULL;
 	if (w->has_job && w->job.mode != WIRE_WARM && w->child.pidfd < 0 &&
-	    sandbox_dress(&w->s->outside, &w->box, NULL, &w->job.spec, &e) == 0)
+	    sandbox_dress(&w->s->outside, &w->box, NULL, &w->job.spec, &e) == 0 && sandbox_count(&w->box, &e) == 0)
 		work_start_main(w);
 	else
 		not_forked(w);

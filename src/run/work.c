@@ -56,7 +56,7 @@ static void answer(struct work *w)
 	w->outcome.output_bytes[0] = w->out[0].bytes;
 	w->outcome.output_bytes[1] = w->out[1].bytes;
 	w->outcome.head = (struct wire_head){ .type = WIRE_OUTCOME };
-	if (pump_send(w, &w->outcome, sizeof(w->outcome)) == -EAGAIN) {
+	if (pump_send_last(w, &w->outcome, sizeof(w->outcome)) == -EAGAIN) {
 		w->is_channel_full = true;
 		pump_watch(w);
 		return;
@@ -79,6 +79,7 @@ void work_finish(struct work *w)
 	}
 	if (!w->is_answered && !w->is_channel_full && pump_is_dry(w))
 		answer(w);
+	pump_release(w);
 	if (w->is_init_due && w->child.pidfd < 0) {
 		w->is_init_due = false;
 		sandbox_kill(&w->box);
@@ -259,6 +260,11 @@ static int work_start(struct work *w, unsigned slot, struct err *e)
 		return r;
 	}
 	w->has_box = true;
+	if (!w->pool) { /* else: when its process is parked */
+		r = sandbox_count(&w->box, e);
+		if (r < 0)
+			return r;
+	}
 	r = watch_set(s, &w->watch[WATCH_INIT_SOCK], w->box.init_sock, EPOLLIN);
 	if (r == 0)
 		r = watch_set(s, &w->watch[WATCH_INIT], w->box.init_fd, EPOLLIN);
@@ -330,8 +336,8 @@ static void move_in(struct work *to, struct work *from)
 	from->bundle = NULL;
 	to->has_job = true;
 	to->is_channel_gone = false;
+	work_event(to, EVENT_JOB); /* first of all: it is waited for */
 	pump_watch(to);
-	work_event(to, EVENT_JOB);
 	work_finish(to);
 	work_free(from);
 }

@@ -182,6 +182,15 @@ void pump_watch(struct work *w);
 /* pump_send() - one message on the channel, waiting for room is the caller's business.  Return: 0 or -errno */
 int pump_send(struct work *w, const void *message, size_t len) MUST_CHECK;
 
+/*
+ * pump_hold()      - what is sent from here on, in the same event, waits for pump_send_last() if it is short
+ * pump_send_last() - pump_send(), with what was held before it
+ * pump_release()   - it is not the last after all: what was held is sent
+ */
+void pump_hold(struct work *w);
+int pump_send_last(struct work *w, const void *message, size_t len) MUST_CHECK;
+void pump_release(struct work *w);
+
 /* pump_is_dry() - every byte was read and handed on */
 bool pump_is_dry(const struct work *w);
 

@@ -172,6 +172,15 @@ int cgroup_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e)
 	return g->kind == CGROUP_V2 ? cgroup_v2_set(g, l, e) : 0;
 }
 
+int cgroup_start(struct cgroup *g, struct err *e)
+{
+	if (g->kind == CGROUP_V1)
+		return cgroup_v1_start(g, e);
+	if (g->kind == CGROUP_V2)
+		cgroup_v2_start(g);
+	return 0;
+}
+
 int cgroup_join(const struct cgroup *g)
 {
 	for (unsigned i = 0; i < CGROUP_HIERARCHIES; i++)

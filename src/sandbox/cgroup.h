@@ -113,7 +113,7 @@ struct cgroup {
 	uint64_t oom_kills_before;
 	uint64_t cpu_ns_before;
 	uint64_t pids_max_before;
-	uint64_t left_over_bytes; /* page cache of earlier runs that was still charged at cgroup_set() */
+	uint64_t left_over_bytes; /* page cache of earlier runs that was still charged at cgroup_start() */
 };
 
 #define CGROUP_EMPTY                                                                                                   \
@@ -132,13 +132,16 @@ struct cgroup {
 int cgroup_open(const struct cgroup_host *h, unsigned slot, struct cgroup *ret, struct err *e) MUST_CHECK;
 
 /*
- * cgroup_set() - before a run, with no process inside: write the limits, reset the peak, note the counters
+ * cgroup_set() - before a run: write the limits
  *
  * No limit is silently dropped: a limit of a controller in g->has that can't be written, or is 0, is an error.
  * Values that are in force already are not written again.
  * Return: 0 or -errno with @e.
  */
 int cgroup_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e) MUST_CHECK;
+
+/* cgroup_start() - reset the peak, note the counters: what is used from here on is this run's.  Return: 0 or -errno with @e */
+int cgroup_start(struct cgroup *g, struct err *e) MUST_CHECK;
 
 /* cgroup_is_set() - these are the limits in force: cgroup_set() would write none */
 bool cgroup_is_set(const struct cgroup *g, const struct cgroup_limits *l);
@@ -156,14 +159,14 @@ int cgroup_join(const struct cgroup *g);
 struct cgroup_usage {
 	bool has_cpu;
 	bool has_peak;
-	uint64_t cpu_ns;       /* since cgroup_set() */
-	uint64_t peak_bytes;   /* since cgroup_set(), without what earlier runs left in the page cache */
-	uint64_t oom_kills;    /* processes that the OOM killer struck since cgroup_set() */
-	uint64_t pids_refused; /* forks refused by the pids limit since cgroup_set() */
+	uint64_t cpu_ns;       /* since cgroup_start() */
+	uint64_t peak_bytes;   /* since cgroup_start(), without what earlier runs left in the page cache */
+	uint64_t oom_kills;    /* processes that the OOM killer struck since cgroup_start() */
+	uint64_t pids_refused; /* forks refused by the pids limit since cgroup_start() */
 };
 
 /*
- * cgroup_usage() - what was used since cgroup_set(); never fails (a counter that can't be read is 0 or not had)
+ * cgroup_usage() - what was used since cgroup_start(); never fails (a counter that can't be read is 0 or not had)
  */
 void cgroup_usage(const struct cgroup *g, struct cgroup_usage *ret);
 

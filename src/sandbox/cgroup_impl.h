@@ -128,6 +128,7 @@ void cgroup_v1_host(struct cgroup_host *h, const struct cgroup_texts *t, const c
 int cgroup_v1_open(struct cgroup *g, struct err *e) MUST_CHECK;
 int cgroup_v1_open_tasks(struct cgroup *g, struct err *e) MUST_CHECK;
 int cgroup_v1_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e) MUST_CHECK;
+int cgroup_v1_start(struct cgroup *g, struct err *e) MUST_CHECK;
 bool cgroup_v1_is_oom(const struct cgroup *g);
 bool cgroup_v1_is_empty(const struct cgroup *g);
 void cgroup_v1_usage(const struct cgroup *g, struct cgroup_usage *ret);
@@ -143,4 +144,5 @@ void cgroup_v2_host_leave(struct cgroup_host *h);
 int cgroup_v2_renew(int dir, const char *name) MUST_CHECK;
 int cgroup_v2_open(struct cgroup *g, struct err *e) MUST_CHECK;
 int cgroup_v2_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e) MUST_CHECK;
+void cgroup_v2_start(struct cgroup *g);
 void cgroup_v2_usage(const struct cgroup *g, struct cgroup_usage *ret);

@@ -304,7 +304,7 @@ static int set_pids(int dir, uint32_t processes, struct err *e)
 	return cgroup_write(dir, "pids.max", text, e);
 }
 
-static int start_counters(struct cgroup *g, struct err *e)
+int cgroup_v1_start(struct cgroup *g, struct err *e)
 {
 	uint64_t events;
 
@@ -338,8 +338,6 @@ int cgroup_v1_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e
 		r = set_pids(pids, l->processes, e);
 	if (r == 0 && cpu >= 0 && before.cpu_milli != l->cpu_milli)
 		r = set_cpu(g, cpu, l->cpu_milli, e);
-	if (r == 0)
-		r = start_counters(g, e);
 	if (r == 0)
 		g->now = *l;
 	return r;

@@ -427,7 +427,7 @@ static uint64_t oom_kills(const struct cgroup *g)
 	return cgroup_read_key(text, "oom_kill", &v) == 0 ? v : 0;
 }
 
-static void start_counters(struct cgroup *g)
+void cgroup_v2_start(struct cgroup *g)
 {
 	int dir = g->dir[0];
 	bool is_reset = g->peak_fd >= 0 && write(g->peak_fd, "0", 1) == 1;
@@ -465,7 +465,6 @@ int cgroup_v2_set(struct cgroup *g, const struct cgroup_limits *l, struct err *e
 	}
 	if (r < 0)
 		return r;
-	start_counters(g);
 	g->now = *l;
 	return 0;
 }

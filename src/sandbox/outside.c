@@ -70,12 +70,20 @@ static int group_set(const struct outside *o, struct sandbox *s, const struct sa
 	struct cgroup_limits limits = { .memory_bytes = spec->memory_bytes,
 					.processes = spec->processes,
 					.cpu_milli = spec->cpu_milli };
-	int r = cgroup_is_set(&s->cgroup, &limits) ? 0 : sandbox_rouse(o, s, e);
+	int r;
 
+	if (cgroup_is_set(&s->cgroup, &limits))
+		return 0;
+	r = sandbox_rouse(o, s, e);
 	if (r == 0)
 		r = cgroup_set(&s->cgroup, &limits, e);
 	sandbox_rest(s);
 	return r;
+}
+
+int sandbox_count(struct sandbox *s, struct err *e)
+{
+	return cgroup_start(&s->cgroup, e);
 }
 
 static void group_give_back(struct outside *o, struct sandbox *s)

@@ -148,6 +148,9 @@ int sandbox_spawn(struct outside *o, struct sandbox *s, const struct sandbox_tas
  */
 int sandbox_told(struct sandbox_child *c, struct step_fail *ret) MUST_CHECK;
 
+/* sandbox_count() - what is used from here on is the run's; none of its processes has begun its work.  Return: 0 or -errno with @e */
+int sandbox_count(struct sandbox *s, struct err *e) MUST_CHECK;
+
 /*
  * sandbox_dress() - other limits for a child that is locked down and has not begun its work (NULL: for one to come)
  * @spec: differs from the sandbox's own in memory, CPU time, processes and open files at most

@@ -32,6 +32,8 @@ static void set(const struct cgroup_limits *l)
 	struct err e;
 	int r = cgroup_set(&group, l, &e);
 
+	if (r == 0)
+		r = cgroup_start(&group, &e);
 	if (r < 0)
 		fail_msg("%s", e.msg);
 }
@@ -168,6 +170,7 @@ static void test_too_little_memory_above(void **state)
 	set(&l);
 	assert_int_equal(cgroup_open(&host, 1, &other, &e), 0);
 	assert_int_equal(cgroup_set(&other, &l, &e), 0);
+	assert_int_equal(cgroup_start(&other, &e), 0);
 	assert_int_equal(fd_write_at(host.dir[0], "memory.limit_in_bytes", "50M"), 0);
 	assert_int_equal(WTERMSIG(run(eat_too_much)), SIGKILL);
 	assert_true(is_oom(5000));
@@ -349,7 +352,7 @@ static int supervise(void)
 	if (chroot("/proc/self/fdinfo") < 0 || chdir("/") < 0 || setresgid(OTHER, OTHER, OTHER) < 0 ||
 	    setresuid(OTHER, OTHER, OTHER) < 0)
 		return 1;
-	if (cgroup_open(&host, 5, &mine, &e) < 0 || cgroup_set(&mine, &l, &e) < 0) {
+	if (cgroup_open(&host, 5, &mine, &e) < 0 || cgroup_set(&mine, &l, &e) < 0 || cgroup_start(&mine, &e) < 0) {
 		fprintf(stderr, "%s\n", e.msg);
 		return 2;
 	}

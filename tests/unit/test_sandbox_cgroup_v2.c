@@ -74,6 +74,7 @@ static void opened(struct cgroup *g, bool is_used)
 	g->dir[0] = dir;
 	assert_int_equal(cgroup_v2_open(g, &e), 0);
 	assert_int_equal(cgroup_v2_set(g, &limits, &e), 0);
+	cgroup_v2_start(g);
 }
 
 static struct cgroup_usage usage_of(struct cgroup *g)
