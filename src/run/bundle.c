@@ -133,6 +133,16 @@ int bundle_environment(struct pack *p, const struct front_environment *env)
 	return b.has_failed ? -ENOMEM : 0;
 }
 
+/* Into the sandbox, and out of it. */
+static void put_files(struct bundle *b, const struct job *j)
+{
+	put(b, SANDBOX_FILE, j->script_name, j->script.data, j->script.len);
+	for (size_t i = 0; i < j->files.n; i++)
+		put(b, SANDBOX_FILE, j->files.items[i].name, j->files.items[i].body.data, j->files.items[i].body.len);
+	for (size_t i = 0; i < j->artifacts.n; i++)
+		put(b, SANDBOX_ARTIFACT, NULL, j->artifacts.items[i].body.data, j->artifacts.items[i].body.len);
+}
+
 int bundle_job(const struct job *j, const struct front_environment *env, bool may_fit, char *room, size_t *ret_len, int *ret_fd,
 	       struct err *e)
 {
@@ -146,11 +156,7 @@ int bundle_job(const struct job *j, const struct front_environment *env, bool ma
 	for (size_t i = 0; i < j->args.n; i++)
 		put(&b, SANDBOX_ARG, NULL, j->args.items[i].body.data, j->args.items[i].body.len);
 	put_environment(&b, j, env);
-	put(&b, SANDBOX_FILE, j->script_name, j->script.data, j->script.len);
-	for (size_t i = 0; i < j->files.n; i++)
-		put(&b, SANDBOX_FILE, j->files.items[i].name, j->files.items[i].body.data, j->files.items[i].body.len);
-	for (size_t i = 0; i < j->artifacts.n; i++)
-		put(&b, SANDBOX_ARTIFACT, NULL, j->artifacts.items[i].body.data, j->artifacts.items[i].body.len);
+	put_files(&b, j);
 	if (env->has_figures)
 		put_text(&b, SANDBOX_ARTIFACT, FIGURE_PATTERN);
 	*ret_len = may_fit ? fit(&b, room) : 0;
