@@ -143,8 +143,7 @@ static void put_files(struct bundle *b, const struct job *j)
 		put(b, SANDBOX_ARTIFACT, NULL, j->artifacts.items[i].body.data, j->artifacts.items[i].body.len);
 }
 
-int bundle_job(const struct job *j, const struct front_environment *env, bool may_fit, char *room, size_t *ret_len, int *ret_fd,
-	       struct err *e)
+int bundle_job(const struct job *j, const struct front_environment *env, char *room, size_t *ret_len, struct err *e)
 {
 	struct bundle b = { .env = SANDBOX_ENV };
 	char path[300];
@@ -159,9 +158,8 @@ int bundle_job(const struct job *j, const struct front_environment *env, bool ma
 	put_files(&b, j);
 	if (env->has_figures)
 		put_text(&b, SANDBOX_ARTIFACT, FIGURE_PATTERN);
-	*ret_len = may_fit ? fit(&b, room) : 0;
-	*ret_fd = *ret_len ? -1 : seal(&b, e);
-	return *ret_len || *ret_fd >= 0 ? 0 : *ret_fd;
+	*ret_len = room ? fit(&b, room) : 0;
+	return *ret_len ? 0 : seal(&b, e);
 }
 
 int bundle_screen(const struct supervisor *s, const struct front_environment *env, struct err *e)

@@ -84,14 +84,12 @@ int figures_put(struct pack *p, const struct run_environment *env, const struct 
 
 /*
  * bundle_job() - a job's files, argv, environment, artifact patterns
- * @room:    WIRE_BODY_MAX bytes
- * @ret_len: how many of them are used: all of a short bundle, if it @may_fit; 0: it is in *@ret_fd
- * @ret_fd:  a memfd; -1: none
+ * @room:    WIRE_BODY_MAX bytes for a short one; NULL: it is to be a memfd in any case
+ * @ret_len: how many of them are used; 0: it is a memfd
  *
- * Return: 0 or -errno with @e.
+ * Return: the memfd, or 0; -errno with @e.
  */
-int bundle_job(const struct job *j, const struct front_environment *env, bool may_fit, char *room, size_t *ret_len, int *ret_fd,
-	       struct err *e) MUST_CHECK;
+int bundle_job(const struct job *j, const struct front_environment *env, char *room, size_t *ret_len, struct err *e) MUST_CHECK;
 
 /* bundle_environment() - the variables of a job that sets none, as WIRE_SETUP_ENV records.  Return: 0 or -ENOMEM */
 int bundle_environment(struct pack *p, const struct front_environment *env) MUST_CHECK;

@@ -82,8 +82,11 @@ static int send_job(struct run *r, const struct front_environment *env, const st
 	size_t len;
 	int ret;
 
-	ret = bundle_job(r->job, env, !j->is_screened, m.body, &len, &fds[1], e);
-	n += fds[1] >= 0;
+	ret = bundle_job(r->job, env, j->is_screened ? NULL : m.body, &len, e);
+	if (ret > 0) {
+		fds[n++] = ret;
+		ret = 0;
+	}
 	if (ret == 0 && j->is_screened) {
 		n = 4;
 		ret = screen_bodies(r, env, fds + 2, e);
