@@ -104,6 +104,7 @@ def test_busy(who, narrow):
     """)
 
 
+@pytest.mark.once
 def test_streams(who, server):
     client(who, server.path, r"""
         SCRIPT = "import sys, time\nfor i in range(3): print(i, flush=True); time.sleep(0.2)\nsys.stderr.write('e')"

@@ -115,6 +115,7 @@ def test_a_line_comes_when_it_is_written(door):
     assert len(late) == 6 and statistics.median(late) < 0.25 and min(late) < 0.02, late
 
 
+@pytest.mark.once
 def test_async(door):
     answer = door.run("import time\nprint(1)\ntime.sleep(4)\nprint(2)", query="?async=1")
     run_id = answer.json["run_id"]

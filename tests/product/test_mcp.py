@@ -118,6 +118,7 @@ def test_a_message_in_pieces_and_many_in_one(mcp):
     assert all(mcp.reply(f"m{i}")["result"] == {} for i in range(500))
 
 
+@pytest.mark.once
 def test_calls_at_the_same_time(mcp):
     mcp.start("import time; time.sleep(4); print('slow')", "slow")
     mcp.start("print('quick')", "quick")
@@ -140,6 +141,7 @@ def test_an_id_in_use(mcp):
     assert mcp.reply("same")["result"]["structuredContent"]["status"] == "ok"
 
 
+@pytest.mark.once
 def test_progress(mcp):
     mcp.start("import time; time.sleep(3.5)", "p", meta={"progressToken": "tok"}, timeout=60)
     assert "result" in mcp.reply("p")

@@ -23,6 +23,7 @@ def warm(n, **fields):
     until_warm(lambda: n.run(request("pass", **fields)).mode, 30)
 
 
+@pytest.mark.once
 def test_refilling_waits_for_running_scripts(who):
     """While a script runs only an empty shelf is filled, with one; afterwards it is filled up."""
     with Server(who, env={"CLOCHE_SERVER_POOL_MIN": str(CALM), "CLOCHE_SERVER_MAX_RUNNING": "2"}) as server:
@@ -66,6 +67,7 @@ def test_limits_hold_where_many_are_kept(who):
                 assert r.status == "error" and "can't start new thread" in r.stderr, r
 
 
+@pytest.mark.once
 def test_little_memory_keeps_nothing_ready(hasty):
     """The shelf is emptied, and not filled again; forks on demand go on."""
     with Server(hasty, env={"CLOCHE_FAIL_STEP": "low-memory", "CLOCHE_SERVER_POOL_MIN": "4"}) as server:

@@ -81,6 +81,7 @@ def test_a_zygote_is_kept_while_nothing_changes(who, venv):
         assert len(seeds) == 1 and re.fullmatch(r"-?\d+", seeds.pop()[1])
 
 
+@pytest.mark.once
 def test_a_successor_that_fails_is_tried_again(who, venv):
     """It ends at the changed module's import until a file is there that is none of those that modules come from."""
     folder, packages = venv

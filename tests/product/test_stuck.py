@@ -49,6 +49,7 @@ def zygotes(root):
     return [p for p in tree(root) if b"/tmp/main.py" in cmdline(p) and pid_namespace(p) in ours]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("end", ["by itself", "SIGTERM"])
 def test_a_supervisor_that_does_not_answer(hasty, residue, end):
     p = hasty.popen("trigger", "--local", stdin=subprocess.PIPE)
@@ -68,6 +69,7 @@ def test_a_supervisor_that_does_not_answer(hasty, residue, end):
     residue.assert_none(may_leave_empty_cgroup=True)
 
 
+@pytest.mark.once
 def test_a_batch_goes_on(hasty, residue):
     lines = [request(SLEEP, timeout=TIMEOUT, args=[residue.mark], script_name="stuck.py"),
              request("print(1)", script_name="late.py")]
@@ -97,6 +99,7 @@ def test_a_server_replaces_it(hasty):
         assert wait_for(lambda: not set(first) & set(tree(server.p.pid))), "the stuck one is ended"
 
 
+@pytest.mark.once
 def test_a_client_that_went_away_from_a_stuck_run(hasty):
     with Server(hasty) as server:
         with Native(server.path) as n:
@@ -125,6 +128,7 @@ def test_a_zygote_that_does_not_answer(hasty):
         assert wait_for(lambda: not set(stuck) & set(tree(server.p.pid)))
 
 
+@pytest.mark.once
 def test_more_jobs_than_a_stuck_supervisor_s_socket_holds(hasty):
     """What it was given is lost with it, what waits is the next one's."""
     n_jobs = 120
