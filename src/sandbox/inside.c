@@ -121,9 +121,10 @@ static int step_signals(const struct inside *in)
 	struct sigaction act = { .sa_handler = SIG_DFL };
 	sigset_t none;
 
-	(void)in;
 	for (int s = 1; s < NSIG; s++) {
-		if (s != SIGKILL && s != SIGSTOP)
+		bool is_default = in->signals && !(in->signals >> (s - 1) & 1);
+
+		if (!is_default && s != SIGKILL && s != SIGSTOP)
 			(void)sigaction(s, &act, NULL); /* the C library keeps two for itself */
 	}
 	(void)sigemptyset(&none);
@@ -132,13 +133,13 @@ static int step_signals(const struct inside *in)
 
 static int limit(__rlimit_resource_t what, uint64_t value)
 {
-	struct rlimit now;
 	struct rlimit l = { .rlim_cur = value, .rlim_max = value };
 
-	if (getrlimit(what, &now) < 0)
+	if (setrlimit(what, &l) == 0)
+		return 0;
+	if (errno != EPERM || getrlimit(what, &l) < 0)
 		return -1;
-	if (now.rlim_max < l.rlim_max) /* the host's own limit is stricter */
-		l.rlim_cur = l.rlim_max = now.rlim_max;
+	l.rlim_cur = l.rlim_max; /* the host's own limit is stricter */
 	return setrlimit(what, &l);
 }
 

@@ -22,6 +22,7 @@ struct inside {
 	int status;                  /* becomes INSIDE_STATUS_FD */
 	uint64_t address_space;      /* RLIMIT_AS in bytes; 0: none */
 	uint32_t cpu_seconds;        /* RLIMIT_CPU; 0: none */
+	uint64_t signals;            /* those that may not be at their default (1 << number - 1); 0: any may be */
 	bool has_filters;            /* A and B are loaded already (inherited from a fork server) */
 	bool is_sampled;             /* memory is held by sampling: RLIMIT_DATA behind it, no memfd */
 	int cpu;                     /* >= 0: CPUs are held by affinity, from this one on */

@@ -33,7 +33,7 @@ static _Noreturn void fail_with(const char *step, int sys)
 }
 
 /* No allocation, no lock, no Python from here to the end of this function. */
-static void lock_down(const struct zygote_fork *f, const int *fds, size_t n_fds, int *ret_listener)
+static void lock_down(const struct server *s, const struct zygote_fork *f, const int *fds, size_t n_fds, int *ret_listener)
 {
 	struct home home = { .ids.count = f->n_ids,
 			     .has_cgroup_ns = f->has_cgroup_ns,
@@ -50,6 +50,7 @@ static void lock_down(const struct zygote_fork *f, const int *fds, size_t n_fds,
 		.err = fds[3],
 		.status = fds[4],
 		.cpu_seconds = f->cpu_seconds,
+		.signals = s->handled,
 		.has_filters = true,
 		.is_sampled = f->is_sampled,
 		.cpu = f->cpu,
@@ -270,7 +271,7 @@ _Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, 
 	int listener = -1;
 	PyObject *v;
 
-	lock_down(f, fds, n_fds, &listener);
+	lock_down(s, f, fds, n_fds, &listener);
 	restore_signals(s);
 	PyOS_AfterFork_Child();
 	v = PyObject_CallFunctionObjArgs(s->reseed, NULL);

@@ -198,8 +198,10 @@ static PyObject *prepare(struct server *s)
 		return fail("the thread id's address");
 	if (syscall(SYS_get_robust_list, 0, &s->robust, &s->robust_len) < 0)
 		return fail("the list of robust mutexes");
-	for (int i = 1; i < NSIG; i++)
-		(void)sigaction(i, NULL, &s->signals[i]);
+	for (int i = 1; i < NSIG; i++) {
+		if (sigaction(i, NULL, &s->signals[i]) == 0 && s->signals[i].sa_handler != SIG_DFL)
+			s->handled |= UINT64_C(1) << (i - 1);
+	}
 	if (setrlimit(RLIMIT_CORE, &core) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return fail("hide the process");
 	if (inside_load_filters() < 0)
