@@ -126,7 +126,7 @@ static uint64_t cpu_used(const struct work *w, const struct sample *sample)
 {
 	struct cgroup_usage usage;
 
-	cgroup_usage(&w->box.cgroup, &usage);
+	sandbox_usage(&w->box, &usage);
 	if (usage.has_cpu)
 		return usage.cpu_ns;
 	return sample->cpu_ns;
@@ -175,7 +175,7 @@ void look_final(struct work *w)
 	struct wire_outcome *o = &w->outcome;
 	struct cgroup_usage usage;
 
-	cgroup_usage(&w->box.cgroup, &usage);
+	sandbox_usage(&w->box, &usage);
 	o->cpu_ns = usage.has_cpu ? usage.cpu_ns : w->usage_ns;
 	o->oom_kills = usage.oom_kills;
 	o->processes_refused = usage.pids_refused;

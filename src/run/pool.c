@@ -296,26 +296,26 @@ static unsigned count(const struct supervise *s, const struct pool *p, unsigned 
 }
 
 /* A running script comes first: while there is one, only an empty shelf is filled; and then the answer on its way. */
-static unsigned wanted(const struct pool *p, bool is_busy, bool is_pause)
+static unsigned wanted(const struct pool *p, bool is_busy, bool is_calm)
 {
 	if (is_busy)
 		return p->target ? 1 : 0;
-	return is_pause ? p->target : (p->target + 1) / 2;
+	return is_calm ? p->target : (p->target + 1) / 2;
 }
 
 void pool_refill(struct supervise *s)
 {
 	for (unsigned i = 0; i < s->n_pools; i++) {
 		struct pool *p = &s->pools[i];
-		bool is_pause;
+		bool is_calm;
 		unsigned busy;
 		unsigned n;
 
 		if (!pool_is_ready(p) || s->n_works + PARKED_ROOM >= (s->max_works ? s->max_works : SANDBOX_SLOTS))
 			continue;
 		n = count(s, p, &busy);
-		is_pause = n < p->target && clock_now_ns() >= s->answered_ns + PAUSE_NS;
-		if (n < wanted(p, busy > 0, is_pause)) {
+		is_calm = n < p->target && clock_now_ns() >= s->answered_ns + PAUSE_NS;
+		if (n < wanted(p, busy > 0, is_calm)) {
 			supervise_park(s, p);
 			return;
 		}

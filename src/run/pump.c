@@ -106,6 +106,8 @@ static struct {
 
 void pump_hold(struct work *w)
 {
+	if (held.of)
+		pump_release(held.of);
 	held.of = w->out[0].bytes + w->out[1].bytes == 0 && !w->is_channel_full ? w : NULL; /* so there is room for all */
 	held.n = 0;
 }
@@ -136,7 +138,8 @@ int pump_send_last(struct work *w, const void *message, size_t len)
 	unsigned n = held.of == w ? held.n : 0;
 	int sent;
 
-	held.of = NULL;
+	if (held.of == w)
+		held.of = NULL;
 	if (n == 0 || w->is_channel_gone)
 		return pump_send(w, message, len);
 	for (unsigned i = 0; i <= n; i++) {

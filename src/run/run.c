@@ -82,8 +82,9 @@ static int send_job(struct run *r, const struct front_environment *env, const st
 	size_t len;
 	int ret;
 
-	ret = bundle_job(r->job, env, j->is_screened ? NULL : m.body, &len, e);
-	if (ret > 0) {
+	/* who starts many at once, and waits where the socket is full, sends small messages */
+	ret = bundle_job(r->job, env, r->hooks.is_hasty && !j->is_screened ? m.body : NULL, &len, e);
+	if (ret >= 0 && len == 0) {
 		fds[n++] = ret;
 		ret = 0;
 	}

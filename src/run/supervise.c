@@ -303,8 +303,10 @@ static void on_leaving(struct work *w)
 	if (!WIFEXITED(w->left_status) || w->job.has_artifacts || !look_is_counted(w))
 		return; /* its end decides */
 	pump_hold(w);
-	if (!pump_rest(w))
+	if (!pump_rest(w)) {
+		pump_release(w);
 		return;
+	}
 	w->outcome.code = CLD_EXITED;
 	w->outcome.status = WEXITSTATUS(w->left_status);
 	main_is_over(w, true);

@@ -9,7 +9,7 @@
 #include "zygote/wire.h"
 
 /*
- * What crosses between a front and its supervisor: SEQPACKET messages, one struct wire_head each, bodies in sealed memfds.
+ * What crosses between a front and its supervisor: SEQPACKET messages, one struct wire_head each, longer bodies in sealed memfds.
  *
  * On the control socket (supervisor's descriptor 3):
  *   front -> supervisor   WIRE_SETUP once, with one memfd (a pack of the WIRE_SETUP_* kinds); then WIRE_JOB and WIRE_PROBE,

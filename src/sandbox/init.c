@@ -56,8 +56,8 @@ static int step_tie(struct init *i)
 }
 
 /*
- * A second wall behind the filters: no user namespace below this one, without which nobody here could make any other, and
- * few watches.  (Each of these files is made anew with the user namespace, and takes as long as a mount.)
+ * A second wall behind the filters: no user namespace below this one, without which no script could make any other, and few
+ * watches.  (Each of these files is made anew with the user namespace, and takes as long as a mount.)
  * What a kernel does not have is left out; a sandbox without /proc/sys (inherited, masked) goes without.
  */
 static int step_quota(struct init *i)

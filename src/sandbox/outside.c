@@ -74,6 +74,7 @@ static int group_set(const struct outside *o, struct sandbox *s, const struct sa
 
 	if (cgroup_is_set(&s->cgroup, &limits))
 		return 0;
+	s->is_counted = false;
 	r = sandbox_rouse(o, s, e);
 	if (r == 0)
 		r = cgroup_set(&s->cgroup, &limits, e);
@@ -83,7 +84,17 @@ static int group_set(const struct outside *o, struct sandbox *s, const struct sa
 
 int sandbox_count(struct sandbox *s, struct err *e)
 {
-	return cgroup_start(&s->cgroup, e);
+	int r = cgroup_start(&s->cgroup, e);
+
+	s->is_counted = r == 0;
+	return r;
+}
+
+void sandbox_usage(const struct sandbox *s, struct cgroup_usage *ret)
+{
+	*ret = (struct cgroup_usage) { 0 };
+	if (s->is_counted)
+		cgroup_usage(&s->cgroup, ret);
 }
 
 static void group_give_back(struct outside *o, struct sandbox *s)
@@ -284,10 +295,13 @@ static int limit(const struct sandbox_child *c, __rlimit_resource_t what, uint64
 int sandbox_dress(struct outside *o, struct sandbox *s, const struct sandbox_child *c, const struct sandbox_spec *spec,
 		  struct err *e)
 {
+	bool is_counted = s->is_counted;
 	int r = 0;
 
 	if (s->cgroup.kind != CGROUP_NONE)
 		r = group_set(o, s, spec, e);
+	if (r == 0 && is_counted && !s->is_counted) /* the kernel may have had to make room for a new limit */
+		r = sandbox_count(s, e);
 	if (!c) {
 		s->spec = *spec;
 		return r;

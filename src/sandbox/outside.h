@@ -27,6 +27,7 @@ struct sandbox {
 	bool has_proc;
 	uint64_t init_cpu_ns; /* what init itself used for the mounts */
 	int network;          /* its network namespace; -1: not kept open */
+	bool is_counted;      /* sandbox_count() */
 	bool is_watched;      /* its only process tells before it makes a socket */
 	bool has_socket;      /* one was made, or may have been */
 	struct cgroup cgroup;
@@ -151,11 +152,14 @@ int sandbox_told(struct sandbox_child *c, struct step_fail *ret) MUST_CHECK;
 /* sandbox_count() - what is used from here on is the run's; none of its processes has begun its work.  Return: 0 or -errno with @e */
 int sandbox_count(struct sandbox *s, struct err *e) MUST_CHECK;
 
+/* sandbox_usage() - since then; nothing, if that never came */
+void sandbox_usage(const struct sandbox *s, struct cgroup_usage *ret);
+
 /*
  * sandbox_dress() - other limits for a child that is locked down and has not begun its work (NULL: for one to come)
  * @spec: differs from the sandbox's own in memory, CPU time, processes and open files at most
  *
- * Return: 0 or -errno with @e.  Peak and counters start anew.
+ * Return: 0 or -errno with @e.  Where a limit of its group changes, peak and counters start anew.
  */
 int sandbox_dress(struct outside *o, struct sandbox *s, const struct sandbox_child *c, const struct sandbox_spec *spec,
 		  struct err *e) MUST_CHECK;

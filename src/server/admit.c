@@ -117,7 +117,9 @@ void admit_next(struct server *s)
 		struct client *next = NULL;
 
 		for (struct client *c = s->clients; c; c = c->next) {
-			if (c->state == CLIENT_WAITING && keeper_of(s, c->tenant) && (!next || goes_before(c, next)))
+			const struct keeper *k = c->state == CLIENT_WAITING ? keeper_of(s, c->tenant) : NULL;
+
+			if (k && !k->full_ns && (!next || goes_before(c, next)))
 				next = c;
 		}
 		if (!next)

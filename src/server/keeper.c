@@ -30,7 +30,7 @@
 #ifdef CLOCHE_FAIL_STEPS
 #define FULL_NS      (2 * NS_PER_SEC) /* as below: tests have no time */
 #else
-#define FULL_NS      (10 * NS_PER_SEC) /* dozens of jobs are waiting for a supervisor that takes none */
+#define FULL_NS      (10 * NS_PER_SEC) /* as many jobs as its socket holds are waiting for a supervisor that takes none */
 #endif
 #define PLACE_NS     (2 * NS_PER_SEC) /* who has had a place for so long gives it to who has waited so long */
 
@@ -134,7 +134,7 @@ struct keeper *keeper_of(const struct server *s, struct tenant *t)
 {
 	struct keeper *k = keeper_host(s, t)->current;
 
-	return k && k->is_ready && !k->full_ns ? k : NULL;
+	return k && k->is_ready ? k : NULL;
 }
 
 /* How much a socket takes depends on the jobs' sizes: it is asked.  One that is full may be stuck, or it is only behind. */
@@ -305,13 +305,13 @@ static uint64_t idle_until(const struct server *s, const struct tenant *t)
 /* None is idle, and @t has waited long enough: whoever has had a place for longest; NULL: nobody for long enough. */
 static struct tenant *whose_turn(const struct server *s, const struct tenant *t)
 {
-	uint64_t before = clock_now_ns() - PLACE_NS;
+	uint64_t now = clock_now_ns();
 	struct tenant *oldest = NULL;
 
-	if (t->no_place_ns > before)
+	if (now < t->no_place_ns + PLACE_NS)
 		return NULL;
 	for (struct tenant *u = s->tenants; u; u = u->next) {
-		if (u == s->own || !u->current || !u->current->is_ready || u->current->started_ns > before)
+		if (u == s->own || !u->current || !u->current->is_ready || now < u->current->started_ns + PLACE_NS)
 			continue;
 		if (!oldest || u->current->started_ns < oldest->current->started_ns)
 			oldest = u;
@@ -374,11 +374,11 @@ static void start_wanted(struct server *s, struct tenant *t)
 static void look_at_full(struct server *s)
 {
 	struct err e = { .kind = ERR_NONE };
-	uint64_t before = clock_now_ns() - FULL_NS;
+	uint64_t now = clock_now_ns();
 
 	(void)err_set(&e, ERR_HOST, ETIMEDOUT, "the supervisor does not take any job");
 	for (struct tenant *t = s->tenants; t; t = t->next) {
-		if (t->current && t->current->full_ns && t->current->full_ns < before)
+		if (t->current && t->current->full_ns && now > t->current->full_ns + FULL_NS)
 			lose(s, t->current, &e);
 	}
 }

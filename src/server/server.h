@@ -30,6 +30,7 @@
  *	          root's server: the rights, and how all the rest goes without them
  *	door.c    the HTTP door's process
  *	keeper.c  supervisors: started, replaced, drained
+ *	shared.c  their settings
  *	stats.c   what was counted, as JSON
  *	record.c  runs that have ended, into the history
  *

@@ -199,7 +199,7 @@ static PyObject *prepare(struct server *s)
 	if (syscall(SYS_get_robust_list, 0, &s->robust, &s->robust_len) < 0)
 		return fail("the list of robust mutexes");
 	for (int i = 1; i < NSIG; i++) {
-		if (sigaction(i, NULL, &s->signals[i]) == 0 && s->signals[i].sa_handler != SIG_DFL)
+		if (sigaction(i, NULL, &s->signals[i]) == 0 && (s->signals[i].sa_handler != SIG_DFL || s->signals[i].sa_flags))
 			s->handled |= UINT64_C(1) << (i - 1);
 	}
 	if (setrlimit(RLIMIT_CORE, &core) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)

@@ -22,7 +22,7 @@ struct server {
 	void *robust;
 	size_t robust_len;
 	struct sigaction signals[NSIG]; /* as the interpreter has set them */
-	uint64_t handled;               /* those of them that are not the default, as in struct inside */
+	uint64_t handled;               /* those of them that are not quite the default, as in struct inside */
 	PyObject *dress;  /* dress(argv, environment, is_buffered); this and the rest owned, never given back */
 	PyObject *reseed; /* reseed() */
 	PyObject *kept;   /* sys.modules as it was when serving began */

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An answer does not wait until the kernel has taken the script's memory apart; it is as true as one that waits."""
+import contextlib
 import random
 
 import pytest
@@ -65,3 +66,22 @@ def test_the_next_run_in_its_place_is_fresh(server):
             r = n.run(request("import os\nprint(os.listdir('/tmp'), sorted(p for p in os.listdir('/proc') if p.isdigit()))\n"
                               "open('/tmp/left', 'w').write('x')\nos._exit(%d)" % (i % 5)))
             assert (r.return_code, "left" in r.stdout) == (i % 5, False), r
+
+
+def test_more_output_than_allowed_at_the_very_end(who):
+    """What a script wrote is its own, whoever else's answer goes out meanwhile."""
+    with Server(who) as server, contextlib.ExitStack() as stack:
+        quick = [stack.enter_context(Native(server.path)) for _ in range(3)]
+        n = stack.enter_context(Native(server.path))
+        until_warm(lambda: n.run(request("print(1)")).mode)
+        for q in quick:
+            q.start(request("print('q')"))
+        for _ in range(60):
+            n.start(request("print('x' * 50)", limits={"output_bytes_hard": 10}))
+            for q in quick:
+                assert q.answer().stdout == "q\n"
+                q.start(request("print('q')"))
+            r = n.answer()
+            assert r.stdout.rstrip() == "x" * 50, r  # or it was killed before it could end the line
+        for q in quick:
+            q.answer()
