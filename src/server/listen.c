@@ -25,6 +25,7 @@
 #define MANAGER_FD 3 /* the first that a service manager passes */
 #define BACKLOG    256
 #define LOCK_NS    NS_PER_SEC
+#define LATE_NS    (LOCK_NS / 4)
 
 /* Return: 1 there is one, 0 there is none, -errno with @e set */
 static int take_manager_socket(struct listener *l, struct err *e)
@@ -94,18 +95,27 @@ static int open_lock(const struct listener *l, char *ret_path, size_t size)
 	return open(ret_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
+/* Somebody may have it for a moment who is not there any more.  Return: 0 or -1 with errno */
+static int lock_within(int fd, uint64_t ns)
+{
+	uint64_t until_ns = clock_now_ns() + ns;
+	int r;
+
+	while ((r = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && clock_now_ns() < until_ns)
+		(void)poll(NULL, 0, 10);
+	return r;
+}
+
 static int take_lock(struct listener *l, struct err *e)
 {
-	uint64_t until_ns = clock_now_ns() + LOCK_NS;
 	char path[sizeof(l->path) + 8];
 	int r;
 
 	l->lock = open_lock(l, path, sizeof(path));
 	if (l->lock < 0)
 		return err_set(e, ERR_HOST, errno, "%s", path);
-	/* for a moment it may be the launcher's of a server that was killed: listener_remove_late() */
-	while ((r = flock(l->lock, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && clock_now_ns() < until_ns)
-		(void)poll(NULL, 0, 10);
+	/* it may be the launcher's of a server that was killed: listener_remove_late() */
+	r = lock_within(l->lock, LOCK_NS);
 	if (r < 0)
 		return err_set(e, ERR_HOST, errno == EWOULDBLOCK ? 0 : errno, "%s: another server has it", path);
 	return 0;
@@ -208,9 +218,11 @@ void listener_remove_late(const struct listener *l)
 	char path[sizeof(l->path) + 8];
 	auto_fd int lock = l->path[0] ? open_lock(l, path, sizeof(path)) : -1;
 
+	/* what told us of its end may have come before its lock's end: descriptors are closed one by one */
+	if (lock < 0 || lock_within(lock, LATE_NS) < 0)
+		return;
 	/* inodes are used again: a new server's socket may look like ours */
-	if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0)
-		listener_remove(l);
+	listener_remove(l);
 }
 
 void listener_close(struct listener *l)

@@ -144,6 +144,7 @@ sqlite3 *other(const char *sql)
 	sqlite3 *db = NULL;
 
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_busy_timeout(db, 10000), SQLITE_OK); /* the writer may be writing just then */
 	if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
 		fail_msg("%s", sqlite3_errmsg(db));
 	return db;
