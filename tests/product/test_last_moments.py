@@ -85,3 +85,11 @@ def test_more_output_than_allowed_at_the_very_end(who):
             assert r.stdout.rstrip() == "x" * 50, r  # or it was killed before it could end the line
         for q in quick:
             q.answer()
+
+
+def test_cpu_time_is_told_to_the_end(who):
+    """Also what a script used after the kernel's last tick, with its answer on the way before it has ended."""
+    with Server(who) as server, Native(server.path) as n:
+        until_warm(lambda: n.run(request("print(1)")).mode)
+        times = sorted(n.run(request("for _ in range(60000): pass")).cpu_time for _ in range(40))
+        assert 0.0003 < times[20] < 0.1 and times[0] > times[20] / 4, times
