@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits by cgroup v2, without a service manager's help: groups that root makes and hands to cloche."""
 
+import errno
 import glob
 import json
 import os
@@ -37,8 +38,20 @@ def group():
     is_clean(path)
     left = sorted(d for d, _, _ in os.walk(path))
     for d in reversed(left):
-        os.rmdir(d)
+        remove(d)
     assert left == [path], left
+
+
+def remove(folder, seconds=15):
+    """Who has cleaned up is in it for a moment more."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return os.rmdir(folder)
+        except OSError as e:
+            if e.errno != errno.EBUSY or time.monotonic() > end:
+                raise
+        time.sleep(0.02)
 
 
 def is_clean(path):
