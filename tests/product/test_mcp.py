@@ -10,7 +10,7 @@ import time
 import pytest
 
 import mcp_client
-from harness import Residue, wait_for
+from harness import BECOME_SLEEP, Residue, wait_for
 from mcp_client import Stdio, message
 from serving import Server
 
@@ -69,8 +69,8 @@ def test_rejected(who):
 
 def test_a_lost_supervisor_is_no_lost_call(mcp, who):
     residue = Residue(who)
-    mcp.start(f"import time\nm = '{residue.mark}'\ntime.sleep(100)", "lost", args=[residue.mark], timeout=100)
-    residue.script(mcp.p.pid)
+    mcp.start(BECOME_SLEEP, "lost", args=[residue.mark], timeout=100)
+    residue.asleep(mcp.p.pid)
     supervisor = [int(p) for p in open(f"/proc/{mcp.p.pid}/task/{mcp.p.pid}/children").read().split()]
     assert len(supervisor) == 1
     os.kill(supervisor[0], signal.SIGKILL)
@@ -155,8 +155,8 @@ def test_progress(mcp):
 
 
 def test_cancellation_ends_the_run_without_a_reply(mcp, who, residue):
-    mcp.start("import time; time.sleep(100)", "gone", args=[residue.mark], timeout=100)
-    residue.script(mcp.p.pid)
+    mcp.start(BECOME_SLEEP, "gone", args=[residue.mark], timeout=100)
+    residue.asleep(mcp.p.pid)
     mcp.say(message("notifications/cancelled", {"requestId": "gone", "reason": "why not"}))
     assert wait_for(lambda: not [b for b in residue.left() if b[0] == "marked process"]), residue.left()
     assert mcp.ask("ping")["result"] == {}
@@ -169,8 +169,8 @@ def test_cancellation_ends_the_run_without_a_reply(mcp, who, residue):
 @pytest.mark.parametrize("how", ["eof", "term", "reader", "kill"])
 def test_its_end_is_the_end_of_everything(who, residue, how):
     with Stdio(who, "--local") as m:
-        m.start("import time; print(1, flush=True); time.sleep(100)", 1, args=[residue.mark], timeout=100)
-        residue.script(m.p.pid)
+        m.start("print(1, flush=True)\n" + BECOME_SLEEP, 1, args=[residue.mark], timeout=100)
+        residue.asleep(m.p.pid)
         if how == "eof":
             code, seconds = m.close()
             assert code == 0 and seconds < 10, (code, seconds)
