@@ -309,7 +309,6 @@ static void on_leaving(struct work *w)
 	}
 	w->outcome.code = CLD_EXITED;
 	w->outcome.status = WEXITSTATUS(w->left_status);
-	sandbox_settle_time(&w->child);
 	main_is_over(w, true);
 }
 

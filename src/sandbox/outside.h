@@ -182,14 +182,6 @@ int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *re
 void sandbox_let_socket(struct sandbox *s, struct sandbox_child *c);
 
 /*
- * sandbox_settle_time() - of a child that is ending: its group's CPU time is up to date, once
- *
- * The kernel adds what a running process uses when it looks at it, at a tick at the latest: 4 ms may be missing. To change
- * its nice value has it look.
- */
-void sandbox_settle_time(const struct sandbox_child *c);
-
-/*
  * sandbox_can_foresee() - whether sandbox_foresee() will ever know of children like @c, which is alive
  * sandbox_foresee() - what @c, not reaped, will have exited with, when it has begun to exit.  Return: 1 with what waitpid() will tell,
  * 0: not known

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -162,11 +161,6 @@ void sandbox_let_socket(struct sandbox *s, struct sandbox_child *c)
 int sandbox_signal(const struct sandbox_child *c, int sig)
 {
 	return sys_pidfd_send_signal(c->pidfd, sig) < 0 ? -errno : 0;
-}
-
-void sandbox_settle_time(const struct sandbox_child *c)
-{
-	(void)setpriority(PRIO_PROCESS, (id_t)c->pid, 19);
 }
 
 bool sandbox_can_foresee(const struct outside *o, const struct sandbox_child *c)
