@@ -53,15 +53,15 @@ static const enum watch_kind kinds[] = { WATCH_STDOUT, WATCH_STDERR };
 void pump_listen(struct work *w)
 {
 	struct err e = { 0 };
+	int r = 0;
 
 	w->listen_ns = 0;
-	for (int i = 0; i < 2; i++) {
-		if (w->out[i].fd < 0 || watch_set(w->s, &w->watch[kinds[i]], w->out[i].fd, EPOLLIN) == 0)
-			continue;
-		(void)err_set(&e, ERR_HOST, errno, "watch the script's output");
-		work_fail(w, &e);
+	for (int i = 0; i < 2 && r == 0; i++)
+		r = w->out[i].fd < 0 ? 0 : watch_set(w->s, &w->watch[kinds[i]], w->out[i].fd, EPOLLIN);
+	if (r == 0)
 		return;
-	}
+	(void)err_set(&e, ERR_HOST, -r, "watch the script's output");
+	work_fail(w, &e);
 }
 
 void pump_start(struct work *w, uint64_t patience_ns)
@@ -161,7 +161,6 @@ int pump_send(struct work *w, const void *message, size_t len)
 	if (held.of == w && hold(message, len))
 		return 0;
 	pump_release(w);
-
 	if (w->is_channel_gone)
 		return 0; /* nobody listens: let it go */
 	do {

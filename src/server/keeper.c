@@ -27,12 +27,12 @@
 #define BACKOFF_NS   (100 * NS_PER_MS)
 #define BACKOFF_STEP 6                /* doublings, at most */
 #define KEEPERS_MAX  32               /* in use at the same time, and again so many on their way out */
+#define PLACE_NS     (2 * NS_PER_SEC) /* who has had a place for so long gives it to who has waited so long */
 #ifdef CLOCHE_FAIL_STEPS
 #define FULL_NS      (2 * NS_PER_SEC) /* as below: tests have no time */
 #else
 #define FULL_NS      (10 * NS_PER_SEC) /* as many jobs as its socket holds are waiting for a supervisor that takes none */
 #endif
-#define PLACE_NS     (2 * NS_PER_SEC) /* who has had a place for so long gives it to who has waited so long */
 
 static void keeper_free(struct keeper *k)
 {

@@ -238,7 +238,7 @@ def test_container_after_moving_all(group):
     wall = {w["name"]: w for w in json.loads(p.stdout)["protections"]}["memory"]
     with open(group + "/cgroup.subtree_control", "w") as f:
         f.write("-memory -pids -cpu")
-    os.rmdir(group + "/all")
+    remove(group + "/all")
     assert "control group (v2)" in wall["detail"], wall
 
 
@@ -251,6 +251,6 @@ def test_controllers_that_are_not_offered(group):
     walls = held(inner, [*CONTAINER, "rw"])
     assert "control group (v2)" in walls["memory"]["detail"], walls["memory"]
     assert walls["cpu"]["state"] == "weak" and re.search(r"\bpids, cpu: not handed on", walls["cpu"]["remedy"]), walls["cpu"]
-    os.rmdir(inner)
+    remove(inner)
     with open(group + "/cgroup.subtree_control", "w") as f:
         f.write("-memory")
