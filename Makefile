@@ -22,6 +22,10 @@ check-via: deps-test all ## the attacks and the contract by another door: VIA=ht
 	CLOCHE_VIA=$(VIA) CLOCHE_BIN=$(CURDIR)/build/cloche /usr/bin/python3 -B -m pytest -q -p no:cacheprovider tests/attack
 	CLOCHE_VIA=$(VIA) CLOCHE_BIN=$(CURDIR)/build/cloche /usr/bin/python3 -B -m pytest -q -p no:cacheprovider $(addprefix tests/product/test_,$(addsuffix .py,contract limits exit bad_input artifacts inside))
 
+check-callers: deps-test all build-fail/build.ninja ## the long tests that `make check` runs as one caller, as root and as an ordinary user
+	ninja -C build-fail cloche cloche-supervisor cloched cloche-door _cloche.abi3.so
+	CLOCHE_EVERY_CALLER=1 CLOCHE_BIN=$(CURDIR)/build/cloche /usr/bin/python3 -B -m pytest -q -p no:cacheprovider -m once tests/product
+
 asan: deps-test ## unit and product tests with ASan and UBSan in everything that is not inside a sandbox
 	[ -f build-asan/build.ninja ] || CC=gcc $(MESON) setup build-asan $(SAN)
 	ninja -C build-asan
@@ -62,6 +66,7 @@ clean: ## remove what was built
 deps-build: ; @tools/deps.sh build
 deps-test: ; @tools/deps.sh test
 build/build.ninja: ; $(MESON) setup build
+build-fail/build.ninja: ; $(MESON) setup build-fail -Dwerror=true -Dfail_steps=true
 build-clang/build.ninja: ; CC=clang $(MESON) setup build-clang -Dwerror=true
 
-.PHONY: all help hello check check-via asan fuzz fidelity soak deb check-vm lint bench install clean deps-build deps-test
+.PHONY: all help hello check check-via check-callers asan fuzz fidelity soak deb check-vm lint bench install clean deps-build deps-test

@@ -34,7 +34,7 @@ FAIL = pathlib.Path(os.environ.get("CLOCHE_BIN_FAIL") or harness.REPO / "build-f
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "once: long, and the same whoever calls: as root, where we are, alone")
+    config.addinivalue_line("markers", "once: long, and the same whoever calls: in make check as root, where we are, alone")
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
 
 
@@ -112,7 +112,7 @@ def callers(binary, homes):
 def pytest_generate_tests(metafunc):
     if "who" in metafunc.fixturenames:
         names = ["root", "user"] if os.geteuid() == 0 else ["user"]
-        if metafunc.definition.get_closest_marker("once"):
+        if metafunc.definition.get_closest_marker("once") and not os.environ.get("CLOCHE_EVERY_CALLER"):
             names = names[:1]
         metafunc.parametrize("who", names, indirect=True, scope="session")
 
