@@ -64,6 +64,9 @@ def rehearse():
         sys.stderr = kept
     if "linecache" in sys.modules:
         sys.modules["linecache"].clearcache()
+    if "random" in sys.modules:  # each fork has it do this
+        for _ in range(20):
+            sys.modules["random"].seed()
 
 
 def is_plain(names):
@@ -105,16 +108,15 @@ def reseed():
 
 
 def dress(argv, environment, is_buffered):
-    """In a child, before its script: what the job brings along.  Once before there is one: without an environment."""
+    """In a child, before its script: what the job brings along.  Before there is one, too, for practice."""
     sys.argv = argv[1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = argv
-    if argv[1] != __file__:
-        main = sys.modules["__main__"]
-        main.__file__ = argv[1]
-        main.__loader__ = type(__loader__)("__main__", argv[1])
-        sys.path_importer_cache.pop(__file__, None)
-    if environment is not None and environment != started_with:
+    main = sys.modules["__main__"]
+    main.__file__ = argv[1]
+    main.__loader__ = type(__loader__)("__main__", argv[1])
+    sys.path_importer_cache.pop(__file__, None)
+    if environment != started_with:
         set_environment(environment)
     if is_buffered:
         for name, fd, mode in ("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w"):

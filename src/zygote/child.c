@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fork from its birth to its script: the lock-down, the parking place, the hand-over. */
+/* A fork from its birth to its script: the lock-down, the parking place, the hand-over (what is done ahead: touch.c). */
 #include "zygote/zygote.h"
 
 #include <errno.h>
@@ -77,8 +77,7 @@ static void restore_signals(const struct server *s)
 	}
 }
 
-/* Takes over @file.  Return: NULL with an exception set */
-static PyObject *run_stream(FILE *file, const char *path, PyObject *globals)
+PyObject *run_stream(FILE *file, const char *path, PyObject *globals)
 {
 	PyObject *code;
 	PyObject *v;
@@ -106,26 +105,6 @@ PyObject *run_file(const char *path, PyObject *globals)
 	FILE *file = fopen(path, "rbe");
 
 	return file ? run_stream(file, path, globals) : PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
-}
-
-/* Run next to nothing, so that the pages that every script writes are ours already. */
-static void touch(const struct server *s)
-{
-	static char text[] = "def f(n):\n    return n\nprint(end='')\n";
-	PyObject *globals = PyDict_New();
-	FILE *file = fmemopen(text, sizeof(text) - 1, "rb");
-	PyObject *v = NULL;
-
-	if (file && globals)
-		v = run_stream(file, ZYGOTE_SCRIPT, globals);
-	else if (file)
-		(void)fclose(file);
-	Py_XDECREF(v);
-	v = PyObject_CallFunction(s->dress, "[ss]OO", "", ZYGOTE_SCRIPT, Py_None, Py_False);
-	Py_XDECREF(v);
-	Py_XDECREF(globals);
-	PyErr_Clear();
-	end_touch(s);
 }
 
 /* The bundle's strings of one kind: arguments as str, the environment as bytes. */
@@ -185,8 +164,7 @@ static void note_archive(const struct server *s, const char *bundle, size_t len,
 	Py_XDECREF(name);
 }
 
-/* Write the files, put on the job's clothes. */
-static void dress(const struct server *s, const char *bundle, size_t len, bool is_buffered, const char *path)
+void dress(const struct server *s, const char *bundle, size_t len, bool is_buffered, const char *path)
 {
 	PyObject *argv = strings(bundle, len, SANDBOX_ARG);
 	PyObject *environment = strings(bundle, len, SANDBOX_ENV);
@@ -211,8 +189,7 @@ static void dress(const struct server *s, const char *bundle, size_t len, bool i
 	Py_DECREF(v);
 	Py_DECREF(argv);
 	Py_DECREF(environment);
-	if (strcmp(path, ZYGOTE_SCRIPT) != 0)
-		note_archive(s, bundle, len, path);
+	note_archive(s, bundle, len, path);
 }
 
 /* It is behind @go, or in a memfd: borrowed. */

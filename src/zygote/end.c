@@ -15,10 +15,29 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Call a method without arguments and forget what comes of it. */
+/* The interpreter's cache of attributes knows names by their address: a new string each time would be a new entry. */
+static PyObject *attribute(PyObject *o, const char *name)
+{
+	PyObject *interned = PyUnicode_InternFromString(name);
+	PyObject *v = interned ? PyObject_GetAttr(o, interned) : NULL;
+
+	Py_XDECREF(interned);
+	return v;
+}
+
+/* A method without arguments. */
+static PyObject *call(PyObject *o, const char *method)
+{
+	PyObject *interned = PyUnicode_InternFromString(method);
+	PyObject *v = interned ? PyObject_CallMethodObjArgs(o, interned, NULL) : NULL;
+
+	Py_XDECREF(interned);
+	return v;
+}
+
 static void call_quietly(PyObject *o, const char *method)
 {
-	PyObject *v = o && o != Py_None ? PyObject_CallMethod(o, method, NULL) : NULL;
+	PyObject *v = o && o != Py_None ? call(o, method) : NULL;
 
 	Py_XDECREF(v);
 	PyErr_Clear();
@@ -49,12 +68,12 @@ static bool flush_streams(void)
 		if (!stream || stream == Py_None)
 			continue;
 		Py_INCREF(stream);
-		closed = PyObject_GetAttrString(stream, "closed");
+		closed = attribute(stream, "closed");
 		if (closed)
 			is_closed = PyObject_IsTrue(closed);
 		PyErr_Clear();
 		Py_XDECREF(closed);
-		v = is_closed > 0 ? NULL : PyObject_CallMethod(stream, "flush", NULL);
+		v = is_closed > 0 ? NULL : call(stream, "flush");
 		is_good = is_good && (v || is_closed > 0);
 		PyErr_Clear();
 		Py_XDECREF(v);
@@ -67,7 +86,7 @@ static bool flush_streams(void)
  */
 static long exit_number(PyObject *value, PyObject **ret_code)
 {
-	PyObject *code = value ? PyObject_GetAttrString(value, "code") : NULL;
+	PyObject *code = value ? attribute(value, "code") : NULL;
 	long number = -1;
 
 	*ret_code = code;
@@ -147,26 +166,26 @@ static void join_threads(PyObject *modules)
 	if (!threading || threading == Py_None)
 		return;
 	Py_INCREF(threading);
-	v = PyObject_CallMethod(threading, "_shutdown", NULL);
+	v = call(threading, "_shutdown");
 	if (!v)
 		PyErr_WriteUnraisable(threading);
 	Py_XDECREF(v);
 	Py_DECREF(threading);
 }
 
-static void run_atexit(const struct server *s, PyObject *modules)
+static const char run_them[] = "_run_exitfuncs";
+
+static PyObject *find_atexit(const struct server *s, PyObject *modules)
 {
 	PyObject *atexit = PyDict_GetItemString(modules, "atexit");
 
-	if (!atexit)
-		atexit = PyDict_GetItemString(s->kept, "atexit");
-	call_quietly(atexit, "_run_exitfuncs");
+	return atexit ? atexit : PyDict_GetItemString(s->kept, "atexit");
 }
 
 static bool has_threads(const struct server *s)
 {
 	PyObject *thread = PyDict_GetItemString(s->kept, "_thread");
-	PyObject *n = thread ? PyObject_CallMethod(thread, "_count", NULL) : NULL;
+	PyObject *n = thread ? call(thread, "_count") : NULL;
 	long count = n ? PyLong_AsLong(n) : 0;
 
 	Py_XDECREF(n);
@@ -175,29 +194,41 @@ static bool has_threads(const struct server *s)
 }
 
 /* Of sys, what an interpreter sets to None first; those with much behind them are kept from being taken apart. */
+static const char *const sys_kept[] = { "path", "path_hooks", "path_importer_cache", "meta_path" };
+static const char *const sys_gone[] = {
+	"argv", "ps1", "ps2", "last_type", "last_value", "last_traceback", "last_exc"
+};
+static const char *const sys_streams[][2] = { { "stdin", "__stdin__" },
+					      { "stdout", "__stdout__" },
+					      { "stderr", "__stderr__" } };
+
 static void clear_sys(void)
 {
-	static const char *const kept[] = { "path", "path_hooks", "path_importer_cache", "meta_path" };
-	static const char *const gone[] = { "argv",           "ps1",     "ps2", "last_type", "last_value",
-					    "last_traceback", "last_exc" };
-	static const char *const streams[][2] = { { "stdin", "__stdin__" },
-						  { "stdout", "__stdout__" },
-						  { "stderr", "__stderr__" } };
-
-	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
-		Py_XINCREF(PySys_GetObject(kept[i]));
-		(void)PySys_SetObject(kept[i], Py_None);
+	for (size_t i = 0; i < sizeof(sys_kept) / sizeof(sys_kept[0]); i++) {
+		Py_XINCREF(PySys_GetObject(sys_kept[i]));
+		(void)PySys_SetObject(sys_kept[i], Py_None);
 	}
-	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
-		if (PySys_GetObject(gone[i]))
-			(void)PySys_SetObject(gone[i], Py_None);
+	for (size_t i = 0; i < sizeof(sys_gone) / sizeof(sys_gone[0]); i++) {
+		if (PySys_GetObject(sys_gone[i]))
+			(void)PySys_SetObject(sys_gone[i], Py_None);
 	}
-	for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
-		PyObject *first = PySys_GetObject(streams[i][1]);
+	for (size_t i = 0; i < sizeof(sys_streams) / sizeof(sys_streams[0]); i++) {
+		PyObject *first = PySys_GetObject(sys_streams[i][1]);
 
-		(void)PySys_SetObject(streams[i][0], first ? first : Py_None);
+		(void)PySys_SetObject(sys_streams[i][0], first ? first : Py_None);
 	}
 	PyErr_Clear();
+}
+
+static void touch_sys(const char *name)
+{
+	PyObject *o = PySys_GetObject(name);
+
+	if (!o)
+		return;
+	Py_INCREF(o);
+	(void)PySys_SetObject(name, o);
+	Py_DECREF(o);
 }
 
 /* Names with one leading underscore first, then all the others but __builtins__. */
@@ -286,11 +317,31 @@ static void clear_modules(const struct server *s, PyObject *modules)
 	(void)PyGC_Collect();
 }
 
-void end_touch(const struct server *s)
+void end_touch(const struct server *s, PyObject *globals, PyObject *result)
 {
-	flush_quietly();
+	PyObject *modules = PySys_GetObject("modules");
+	PyObject *atexit = find_atexit(s, modules);
+	PyObject *o;
+	bool is_interrupted;
+
+	(void)PyDict_SetItemString(globals, "__file__", Py_None);
+	(void)verdict(globals, result, &is_interrupted);
+	(void)PyDict_GetItemString(modules, "threading");
+	o = atexit ? attribute(atexit, run_them) : NULL; /* what is registered is to be run later, once */
+	Py_XDECREF(o);
 	(void)has_threads(s);
+	(void)flush_streams();
 	(void)PyGC_Collect();
+	for (size_t i = 0; i < sizeof(sys_kept) / sizeof(sys_kept[0]); i++)
+		touch_sys(sys_kept[i]);
+	for (size_t i = 0; i < sizeof(sys_gone) / sizeof(sys_gone[0]); i++)
+		touch_sys(sys_gone[i]);
+	for (size_t i = 0; i < sizeof(sys_streams) / sizeof(sys_streams[0]); i++)
+		touch_sys(sys_streams[i][0]);
+	o = new_names(s, modules);
+	Py_XDECREF(o);
+	flush_quietly();
+	PyErr_Clear();
 }
 
 /*
@@ -315,7 +366,7 @@ _Noreturn void end_run(const struct server *s, PyObject *globals, PyObject *resu
 	if (modules && PyDict_Check(modules)) {
 		Py_INCREF(modules);
 		join_threads(modules);
-		run_atexit(s, modules);
+		call_quietly(find_atexit(s, modules), run_them);
 	}
 	if (!modules || !PyDict_Check(modules) || has_threads(s) || !flush_streams()) {
 		if (Py_FinalizeEx() < 0)

@@ -212,8 +212,7 @@ static PyObject *prepare(struct server *s)
 static PyObject *serve(PyObject *self, PyObject *args)
 {
 	struct server s = { .tasks = -1, .pid_ns = -1 };
-	struct zygote_modules ready = { .word = ZYGOTE_READY,
-					.version = (uint32_t)PyLong_AsUnsignedLong(PySys_GetObject("hexversion")) };
+	struct zygote_modules ready = { .word = ZYGOTE_READY };
 	PyObject *modules = PySys_GetObject("modules");
 	const char *names;
 	const char *paths;
@@ -228,6 +227,8 @@ static PyObject *serve(PyObject *self, PyObject *args)
 		return NULL;
 	if (len > ZYGOTE_NAMES || paths_len > ZYGOTE_PATHS)
 		return PyErr_Format(PyExc_ValueError, "too many modules");
+	s.version = (uint32_t)PyLong_AsUnsignedLong(PySys_GetObject("hexversion"));
+	ready.version = s.version;
 	memcpy(ready.names, names, (size_t)len);
 	memcpy(ready.names + len, paths, (size_t)paths_len);
 	ready.len = (uint32_t)len;
@@ -240,7 +241,9 @@ static PyObject *serve(PyObject *self, PyObject *args)
 	if (!s.kept || PyDict_DelItemString(s.kept, "__main__") < 0 || !learn_size(&s) || !prepare(&s))
 		return NULL;
 	learn_hooks(&s);
-	forget_history(ready.version);
+	forget_history(s.version);
+	if (settle(&s) < 0)
+		_exit(1);
 	if (fd_send(ZYGOTE_CONTROL, &ready, offsetof(struct zygote_modules, names) + (size_t)(len + paths_len), NULL,
 		    0) < 0)
 		_exit(0);

@@ -8,11 +8,16 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
+#include "base/pack.h"
 #include "zygote/wire.h"
 
-/* Inside the extension module: module.c (the zygote), child.c (a fork up to its script), end.c (an interpreter's end).
+/*
+ * Inside the extension module: module.c (the zygote), child.c (a fork up to its script), touch.c (what is done before there
+ * is a script to wait for it), end.c (an interpreter's end).
  */
 
 struct server {
@@ -26,6 +31,8 @@ struct server {
 	PyObject *dress;  /* dress(argv, environment, is_buffered); this and the rest owned, never given back */
 	PyObject *reseed; /* reseed() */
 	PyObject *kept;   /* sys.modules as it was when serving began */
+	uint32_t version;     /* sys.hexversion */
+	struct pack sample; /* a bundle for practice: our own arguments and environment */
 	bool has_plain_hooks; /* sys.path_hooks are those of any interpreter: archives, folders */
 	size_t dict_size; /* of a dictionary object; DICT_MAX at most */
 };
@@ -41,8 +48,28 @@ _Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, 
  */
 _Noreturn void end_run(const struct server *s, PyObject *globals, PyObject *result);
 
-/* end_touch() - what end_run() does at least, as far as it can be done before there was a script */
-void end_touch(const struct server *s);
+/*
+ * end_touch() - what end_run() does at least, as far as it can be done before there was a script
+ * @globals: of a script that was practice
+ * @result:  of it; taken over
+ */
+void end_touch(const struct server *s, PyObject *globals, PyObject *result);
+
+/* dress() - write @bundle's files, put on the job's clothes; where that fails it says so and ends the process */
+void dress(const struct server *s, const char *bundle, size_t len, bool is_buffered, const char *path);
+
+/*
+ * settle() - the last of a zygote before its first fork: what forks do is practised, memory is put in order
+ *
+ * Return: 0, or -errno with an exception set, or without
+ */
+int settle(struct server *s);
+
+/* touch() - in a child, before there is a script: have the pages that every script writes */
+void touch(const struct server *s);
 
 /* run_file() - like the interpreter's own reading of a script; @path exists.  Return: NULL with an exception set */
 PyObject *run_file(const char *path, PyObject *globals);
+
+/* run_stream() - the same with an open file, which it takes over */
+PyObject *run_stream(FILE *file, const char *path, PyObject *globals);
