@@ -191,7 +191,7 @@ static void init_ended(struct work *w)
 static void leaving(struct work *w)
 {
 	status_rest(w);
-	if (w->state == WORK_RUNNING && w->can_foresee && w->child.status < 0 &&
+	if (w->state == WORK_RUNNING && w->child.status < 0 &&
 	    sandbox_foresee(&w->s->outside, &w->child, &w->left_status) > 0)
 		work_event(w, EVENT_LEAVING);
 }

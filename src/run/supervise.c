@@ -262,7 +262,8 @@ static void on_executed(struct work *w)
 	work_begin(w, clock_now_ns());
 	if (w->child.listener < 0 || watch_set(w->s, &w->watch[WATCH_SOCKET], w->child.listener, EPOLLIN) < 0)
 		return; /* its end decides, as ever */
-	w->can_foresee = look_is_counted(w) && sandbox_can_foresee(&w->s->outside, &w->child);
+	if (look_is_counted(w))
+		sandbox_watch_end(&w->s->outside, &w->child);
 }
 
 /* Killed or ended before it could execute the interpreter: a message came, or it should have. */

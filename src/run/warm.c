@@ -59,19 +59,9 @@ void warm_hand_over(struct work *w)
 		return;
 	}
 	w->outcome.is_warm = 1;
+	sandbox_watch_end(&w->s->outside, &w->child);
 	pump_start(w, PATIENCE_NS);
 	work_begin(w, now);
-}
-
-/* Once for each zygote: its children are alike. */
-static bool can_foresee(struct work *w)
-{
-	struct zygote *z = &w->pool->zygote;
-
-	if (!z->is_looked_at)
-		z->can_foresee = sandbox_can_foresee(&w->s->outside, &w->child);
-	z->is_looked_at = true;
-	return z->can_foresee;
 }
 
 /* What it took to get here is not the script's. */
@@ -83,7 +73,6 @@ void warm_parked(struct work *w)
 		work_fail(w, &e);
 		return;
 	}
-	w->can_foresee = can_foresee(w);
 	watch_clear(w->s, &w->watch[WATCH_STATUS]); /* whether it gets as far as its script is told by its end */
 	if (w->has_job)
 		warm_hand_over(w);

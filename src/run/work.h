@@ -91,7 +91,6 @@ struct work {
 	bool is_shut; /* the caller asked for the end */
 	bool is_piped; /* the script has its pipes: they end by themselves */
 	bool is_answered;
-	bool can_foresee; /* how main will have exited is told before it has ended (sandbox_foresee()) */
 	int left_status;  /* at EVENT_LEAVING, as waitpid() will tell it */
 	bool is_empty; /* no process of the run is left: init ends behind the answer */
 	bool is_init_due; /* ... and is still to be killed */

@@ -36,8 +36,6 @@ struct zygote {
 	uint32_t version;    /* PY_VERSION_HEX */
 	uint64_t started_ns; /* CLOCK_MONOTONIC */
 	uint64_t forks;      /* asked for */
-	bool is_looked_at;   /* can_foresee is known */
-	bool can_foresee;    /* of its children, what they exit with (sandbox_foresee()) */
 	unsigned n_failed;   /* the first so many of modules can't be imported */
 	char *modules;       /* owned; names beyond a bare interpreter's, each with one NUL */
 	size_t modules_len;

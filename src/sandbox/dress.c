@@ -12,7 +12,7 @@
 #include "sandbox/sys.h"
 
 /* Folders on the way to a file; names were checked when the job was (relative, no ".."). */
-static int make_folders(int tmp, const char *name)
+static int make_folders(const char *name)
 {
 	char part[4096];
 
@@ -23,7 +23,7 @@ static int make_folders(int tmp, const char *name)
 			return -ENAMETOOLONG;
 		memcpy(part, name, i);
 		part[i] = '\0';
-		if (mkdirat(tmp, part, 0755) < 0 && errno != EEXIST)
+		if (mkdir(part, 0755) < 0 && errno != EEXIST)
 			return -errno;
 	}
 	return 0;
@@ -31,22 +31,19 @@ static int make_folders(int tmp, const char *name)
 
 int inside_write_files(const char *bundle, size_t len)
 {
-	auto_fd int tmp = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct pack_record rec;
 	size_t offset = 0;
 	int r;
 
-	if (tmp < 0)
-		return -errno;
 	while ((r = pack_next(bundle, len, &offset, &rec)) > 0) {
 		auto_fd int fd = -1;
 
 		if (rec.kind != SANDBOX_FILE)
 			continue;
-		r = make_folders(tmp, rec.name);
+		r = make_folders(rec.name);
 		if (r < 0)
 			return r;
-		fd = openat(tmp, rec.name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+		fd = open(rec.name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 		if (fd < 0)
 			return -errno;
 		r = fd_write_all(fd, rec.data, rec.len);

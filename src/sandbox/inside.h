@@ -62,7 +62,7 @@ static inline uint64_t inside_data_bytes(const struct sandbox_spec *s, bool has_
 }
 
 /*
- * inside_write_files() - the bundle's SANDBOX_FILE records, below /tmp.  Return: 0 or -errno
+ * inside_write_files() - the bundle's SANDBOX_FILE records, below /tmp, where the lock-down has left us.  Return: 0 or -errno
  */
 int inside_write_files(const char *bundle, size_t len);
 

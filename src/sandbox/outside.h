@@ -119,11 +119,12 @@ struct sandbox_child {
 	 */
 	int listener;
 	int status; /* owned; poll it: sandbox_told(); a warm child's is the zygote's business (zygote_parked()) */
+	int line;   /* owned; its line in proc, by which sandbox_foresee() knows; -1: it never will */
 };
 
 #define SANDBOX_CHILD_EMPTY                                                                                            \
 	{                                                                                                              \
-		.pidfd = -1, .listener = -1, .status = -1                                                              \
+		.pidfd = -1, .listener = -1, .status = -1, .line = -1                                                            \
 	}
 
 /* What a new process is for; all borrowed. */
@@ -182,11 +183,11 @@ int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *re
 void sandbox_let_socket(struct sandbox *s, struct sandbox_child *c);
 
 /*
- * sandbox_can_foresee() - whether sandbox_foresee() will ever know of children like @c, which is alive
+ * sandbox_watch_end() - have sandbox_foresee() know of @c, which is alive, if that can be
  * sandbox_foresee() - what @c, not reaped, will have exited with, when it has begun to exit.  Return: 1 with what waitpid() will tell,
  * 0: not known
  */
-bool sandbox_can_foresee(const struct outside *o, const struct sandbox_child *c);
+void sandbox_watch_end(const struct outside *o, struct sandbox_child *c);
 int sandbox_foresee(const struct outside *o, const struct sandbox_child *c, int *ret_status) MUST_CHECK;
 
 /* sandbox_signal() - to a child that is not reaped yet.  Return: 0 or -errno */

@@ -142,6 +142,7 @@ int sandbox_reap(struct sandbox_child *c, siginfo_t *ret_info, struct rusage *re
 	fd_close(&c->pidfd);
 	fd_close(&c->listener);
 	fd_close(&c->status);
+	fd_close(&c->line);
 	c->pid = 0;
 	*ret_info = info;
 	*ret_usage = usage;
@@ -163,12 +164,13 @@ int sandbox_signal(const struct sandbox_child *c, int sig)
 	return sys_pidfd_send_signal(c->pidfd, sig) < 0 ? -errno : 0;
 }
 
-bool sandbox_can_foresee(const struct outside *o, const struct sandbox_child *c)
+void sandbox_watch_end(const struct outside *o, struct sandbox_child *c)
 {
-	return stat_can_foresee(o->proc, c->pid);
+	fd_close(&c->line);
+	c->line = stat_open(o->proc, c->pid);
 }
 
 int sandbox_foresee(const struct outside *o, const struct sandbox_child *c, int *ret_status)
 {
-	return stat_foresee(o->proc, c->pid, ret_status);
+	return c->line < 0 ? 0 : stat_foresee(o->proc, c->line, c->pid, ret_status);
 }

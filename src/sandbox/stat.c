@@ -2,6 +2,7 @@
 #include "sandbox/stat.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,21 +54,17 @@ int stat_read(int proc_dir, const char *pid, struct stat_line *ret)
 }
 
 /* If that proc is the one in which it and we have the numbers that we know. */
-static int read_own_child(int proc, pid_t pid, struct stat_line *ret)
+static int read_own_child(int fd, pid_t pid, struct stat_line *ret)
 {
-	char name[16];
+	char text[1024];
+	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
 	int r;
 
-	(void)snprintf(name, sizeof(name), "%d", (int)pid);
-	r = stat_read(proc, name, ret);
+	if (n < 0)
+		return -errno;
+	text[n] = '\0';
+	r = stat_parse(text, ret);
 	return r < 0 ? r : ret->pid == pid && ret->parent == getpid() ? 0 : -ESRCH;
-}
-
-bool stat_can_foresee(int proc, pid_t pid)
-{
-	struct stat_line line;
-
-	return read_own_child(proc, pid, &line) == 0 && line.start_code > 1;
 }
 
 /* Return: ENOENT: it has no program any more, and we may know; EACCES: we may not; 0: it has one */
@@ -80,21 +77,39 @@ static int program_of(int proc, pid_t pid)
 	return readlinkat(proc, path, target, sizeof(target)) < 0 ? errno : 0;
 }
 
+int stat_open(int proc, pid_t pid)
+{
+	struct stat_line line;
+	auto_fd int fd = -1;
+	char path[32];
+	int r;
+
+	(void)snprintf(path, sizeof(path), "%d/stat", (int)pid);
+	fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	r = read_own_child(fd, pid, &line);
+	if (r < 0)
+		return r;
+	/* to look at its link now is also to have it ready when somebody waits */
+	return line.start_code > 1 && program_of(proc, pid) == 0 ? take_fd(&fd) : -EACCES;
+}
+
 /*
  * Whether we may look depends on its memory while it has some; without, it stays as it is.  So: first without (a few
  * microseconds after its exit has begun), then whether we may, and only then what it exits with.
  */
-int stat_foresee(int proc, pid_t pid, int *ret_status)
+int stat_foresee(int proc, int fd, pid_t pid, int *ret_status)
 {
 	struct stat_line line;
-	int tries = 0;
 
-	while (program_of(proc, pid) == 0) {
-		if (++tries == TRIES)
+	for (int tries = 0; tries < TRIES; tries++) {
+		if (read_own_child(fd, pid, &line) < 0 || !(line.flags & STAT_EXITING))
 			return 0;
+		if (line.start_code == 0)
+			break;
 	}
-	if (program_of(proc, pid) != ENOENT || read_own_child(proc, pid, &line) < 0 || !(line.flags & STAT_EXITING) ||
-	    line.start_code != 0)
+	if (line.start_code != 0 || program_of(proc, pid) != ENOENT || read_own_child(fd, pid, &line) < 0)
 		return 0;
 	*ret_status = line.exit_status;
 	return 1;

@@ -26,13 +26,14 @@ int stat_parse(const char *text, struct stat_line *ret) MUST_CHECK;
 int stat_read(int proc_dir, const char *pid, struct stat_line *ret) MUST_CHECK;
 
 /*
- * stat_can_foresee() - whether stat_foresee() will ever tell anything of a child of ours like @pid, which is alive
- * stat_foresee() - what @pid, a child of ours that is not reaped, will have exited with, once the kernel takes it apart
+ * stat_open()    - the line of a child of ours like @pid, which is alive, if stat_foresee() will ever tell anything by it
+ * stat_foresee() - what that child, not reaped, will have exited with, once the kernel takes it apart
  *
  * Who may not look into a process is told that its status is 0: that is found out, and then nothing is known. What is
  * told is true on kernels that tell a group's status before it has ended (5.18 and later).
  * @proc: an open folder of proc (O_PATH is enough)
- * Return: 1 with what waitpid() will tell in @ret_status; 0: it is not known.
+ * @fd:   of stat_open()
+ * Return: a descriptor, owned, or -errno.  1 with what waitpid() will tell in @ret_status; 0: it is not known.
  */
-bool stat_can_foresee(int proc, pid_t pid);
-int stat_foresee(int proc, pid_t pid, int *ret_status) MUST_CHECK;
+int stat_open(int proc, pid_t pid) MUST_CHECK;
+int stat_foresee(int proc, int fd, pid_t pid, int *ret_status) MUST_CHECK;

@@ -14,7 +14,9 @@
 #include "base/pack.h"
 #include "sandbox/inside.h"
 
-/* In every libpython and interpreter since Python 2, but not in the limited API: run_file() does without if need be. */
+#define PATH_ROOM 304 /* a name has 255 bytes at most */
+
+/* In every libpython and interpreter since Python 2, but not in the limited API: run_stream() does without if need be. */
 PyAPI_FUNC(PyObject *) PyRun_FileExFlags(FILE *, const char *, int, PyObject *, PyObject *, int, void *)
 	__attribute__((weak));
 
@@ -85,6 +87,8 @@ PyObject *run_stream(FILE *file, const char *path, PyObject *globals)
 	size_t len;
 	int r;
 
+	if (!file)
+		return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
 	if (PyRun_FileExFlags)
 		return PyRun_FileExFlags(file, path, Py_file_input, globals, globals, 1, NULL);
 	r = fd_read_all(fileno(file), SIZE_MAX / 2, &text, &len);
@@ -98,13 +102,6 @@ PyObject *run_stream(FILE *file, const char *path, PyObject *globals)
 	v = code ? PyEval_EvalCode(code, globals, globals) : NULL;
 	Py_XDECREF(code);
 	return v;
-}
-
-PyObject *run_file(const char *path, PyObject *globals)
-{
-	FILE *file = fopen(path, "rbe");
-
-	return file ? run_stream(file, path, globals) : PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
 }
 
 /* The bundle's strings of one kind: arguments as str, the environment as bytes. */
@@ -128,20 +125,42 @@ static PyObject *strings(const char *bundle, size_t len, uint32_t kind)
 	return list;
 }
 
-/* The second of the arguments is the script's path. */
-static void script_path(const char *bundle, size_t len, char *ret, size_t size)
+/* The second of the arguments is the script's path; it stays where it is. */
+static const char *script_path(const char *bundle, size_t len)
 {
 	struct pack_record rec;
 	size_t offset = 0;
 	unsigned n = 0;
 
-	ret[0] = '\0';
 	while (pack_next(bundle, len, &offset, &rec) > 0) {
-		if (rec.kind == SANDBOX_ARG && n++ == 1)
-			(void)snprintf(ret, size, "%s", rec.data);
+		if (rec.kind == SANDBOX_ARG && n++ == 1 && strncmp(rec.data, "/tmp/", 5) == 0 && rec.len < PATH_ROOM)
+			return rec.data;
 	}
-	if (strncmp(ret, "/tmp/", 5) != 0)
-		fail_with("bundle", EBADMSG);
+	fail_with("bundle", EBADMSG);
+}
+
+/*
+ * A script of a short bundle is read from there: its file is there for whoever looks for it.  What tells its encoding may
+ * have the interpreter read the descriptor.
+ */
+static FILE *open_script(const char *bundle, size_t len, const char *path)
+{
+	struct pack_record rec;
+	size_t offset = 0;
+
+	while (PyRun_FileExFlags && pack_next(bundle, len, &offset, &rec) > 0) {
+		const char *line;
+
+		if (rec.kind != SANDBOX_FILE || rec.len == 0 || strcmp(rec.name, path + strlen("/tmp/")) != 0)
+			continue;
+		line = memchr(rec.data, '\n', rec.len);
+		line = line ? memchr(line + 1, '\n', rec.len - (size_t)(line + 1 - rec.data)) : NULL;
+		if (memchr(rec.data, '\0', rec.len) || rec.data[0] == '\xef' ||
+		    memmem(rec.data, line ? (size_t)(line - rec.data) : rec.len, "coding", 6))
+			break;
+		return fmemopen((void *)(uintptr_t)rec.data, rec.len, "rb");
+	}
+	return fopen(path, "rbe");
 }
 
 /*
@@ -218,11 +237,11 @@ static _Noreturn void park(const struct server *s, int listener)
 	int fds[FD_MAX_PASSED];
 	const char *bundle = NULL;
 	struct zygote_go go;
-	char path[304]; /* a name has 255 bytes at most */
+	char path[PATH_ROOM];
 	size_t n_fds = 0;
 	size_t len = 0;
 	PyObject *globals;
-	PyObject *v;
+	FILE *file;
 	ssize_t n;
 
 	if (fd_send(INSIDE_STATUS_FD, &parked, sizeof(parked), &listener, listener >= 0 ? 1 : 0) < 0)
@@ -232,15 +251,15 @@ static _Noreturn void park(const struct server *s, int listener)
 	if (n <= 0)
 		_exit(0); /* not needed any more */
 	take_bundle(&go, (size_t)n, fds, n_fds, &bundle, &len);
-	script_path(bundle, len, path, sizeof(path));
+	(void)memccpy(path, script_path(bundle, len), '\0', sizeof(path));
 	dress(s, bundle, len, go.is_buffered, path);
+	file = n_fds > 0 ? fopen(path, "rbe") : open_script(bundle, len, path);
 	if (n_fds > 0)
 		(void)munmap((void *)(uintptr_t)bundle, len);
 	(void)close(INSIDE_STATUS_FD);
 	globals = PyModule_GetDict(PyImport_AddModule("__main__"));
 	Py_INCREF(globals);
-	v = run_file(path, globals);
-	end_run(s, globals, v);
+	end_run(s, globals, run_stream(file, path, globals));
 }
 
 _Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, const int *fds, size_t n_fds)

@@ -277,7 +277,7 @@ static PyObject *rehearse(PyObject *self, PyObject *args)
 	(void)self;
 	if (!PyArg_ParseTuple(args, "sO!", &path, &PyDict_Type, &globals))
 		return NULL;
-	return run_file(path, globals);
+	return run_stream(fopen(path, "rbe"), path, globals);
 }
 
 static PyMethodDef methods[] = {

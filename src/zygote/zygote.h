@@ -68,8 +68,11 @@ int settle(struct server *s);
 /* touch() - in a child, before there is a script: have the pages that every script writes */
 void touch(const struct server *s);
 
-/* run_file() - like the interpreter's own reading of a script; @path exists.  Return: NULL with an exception set */
-PyObject *run_file(const char *path, PyObject *globals);
-
-/* run_stream() - the same with an open file, which it takes over */
+/*
+ * run_stream() - like the interpreter's own reading of a script
+ * @file: taken over; NULL: it could not be opened, errno tells why
+ * @path: what its code is said to be from
+ *
+ * Return: NULL with an exception set
+ */
 PyObject *run_stream(FILE *file, const char *path, PyObject *globals);

@@ -97,18 +97,22 @@ static void test_a_child_is_seen_to_its_end(void **state)
 		int gate[2];
 		int seen = -1;
 		int status;
+		int line;
 		pid_t pid;
 
 		assert_int_equal(pipe(gate), 0);
 		pid = child(i % 4, i % 4 == 2 ? SIGKILL : i, gate);
 		(void)close(gate[0]);
-		assert_true(stat_can_foresee(proc, pid));
-		assert_int_equal(stat_foresee(proc, pid, &seen), 0);
+		line = stat_open(proc, pid);
+		assert_true(line >= 0);
+		assert_int_equal(stat_foresee(proc, line, pid, &seen), 0);
 		(void)close(gate[1]);
 		assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
-		assert_int_equal(stat_foresee(proc, pid, &seen), 1);
+		assert_int_equal(stat_foresee(proc, line, pid, &seen), 1);
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 		assert_int_equal(seen, status);
+		assert_int_equal(stat_foresee(proc, line, pid, &seen), 0); /* it is reaped: another may have its number */
+		(void)close(line);
 	}
 	(void)close(proc);
 }
@@ -117,12 +121,16 @@ static void test_only_own_children(void **state)
 {
 	int proc = proc_fd();
 	int seen = -1;
+	int ours;
 
 	(void)state;
-	assert_false(stat_can_foresee(proc, getpid()));
-	assert_false(stat_can_foresee(proc, getppid()));
-	assert_int_equal(stat_foresee(proc, getppid(), &seen), 0);
-	assert_false(stat_can_foresee(proc, 0x3fffffff));
+	assert_int_equal(stat_open(proc, getpid()), -ESRCH);
+	assert_int_equal(stat_open(proc, getppid()), -ESRCH);
+	assert_int_equal(stat_open(proc, 0x3fffffff), -ENOENT);
+	ours = openat(proc, "self/stat", O_RDONLY | O_CLOEXEC);
+	assert_true(ours >= 0);
+	assert_int_equal(stat_foresee(proc, ours, getpid(), &seen), 0);
+	(void)close(ours);
 	assert_int_equal(seen, -1);
 	(void)close(proc);
 }
