@@ -55,6 +55,27 @@ DRESSES = {
                     "files": {"a/b": "x", "c": ""}},
 }
 
+SHOWS_ITSELF = "import inspect, linecache, sys\nprint(open(__file__, 'rb').read(), linecache.getline(__file__, 1))\n"
+TEXTS = {
+    "its encoding in the first line": "# -*- coding: latin-1 -*-\nprint(ascii('\u00e9'))\n",
+    "its encoding in the second line": "#!/usr/bin/env python3\n# vim: set fileencoding=cp1252 :\nprint(ascii('\u00e9'))\n",
+    "an encoding that is none": "# coding: nonsense\nprint(1)\n",
+    "its encoding too late": "\n\n# coding: latin-1\nprint(ascii('\u00e9'))\n",
+    "a mark of its byte order": "\ufeffprint(ascii('\u00e9'))\n",
+    "that mark and another encoding": "\ufeff# coding: latin-1\nprint(1)\n",
+    "lines as Windows ends them": "print(1)\r\nif 1:\r\n    print('a')\r\n",
+    "lines as old Macintoshes ended them": "print(1)\rprint(2)\r",
+    "no end of its last line": "print(1)\nif 1:\n    print(2)",
+    "a comment alone": "# nothing",
+    "a backslash at its end": "print(1)\\",
+    "a text without an end": "print(1)\nx = '''abc\n",
+    "a mistake after what is no ASCII": "x = '\u00e9\u4e2d'\ny = = '\u2639'\n",
+    "a name that is no ASCII": "\u00e9t\u00e9 = 5\nprint(\u00e9t\u00e9)\nraise ValueError(\u00e9t\u00e9)\n",
+    "tabs and spaces": "if 1:\n\tx = 1\n        y = 2\n",
+    "itself": SHOWS_ITSELF + "def f(): pass\nprint(inspect.getsource(f), sys.argv, inspect.getsourcefile(f))\n",
+    "more than a message holds": SHOWS_ITSELF + "# coding\n" + "print(1)\n" * 600,
+}
+
 CASES = {
     "B1 a big standard output": Case('print("x" * 1_000_000)'),
     "B1 both streams at once": Case("""
@@ -283,5 +304,6 @@ while True:
         while True: pass
     except BaseException: pass
 """, SECONDS),
+    **{f"written with {name}": Case(text) for name, text in TEXTS.items()},
     **{f"dressed for {name}": Case(DRESS, fields, ways=IN_SANDBOX) for name, fields in DRESSES.items()},
 }
