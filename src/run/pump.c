@@ -64,10 +64,14 @@ void pump_listen(struct work *w)
 	work_fail(w, &e);
 }
 
+static void close_input(struct work *w);
+
 void pump_start(struct work *w, uint64_t patience_ns)
 {
 	for (int i = 0; i < 3; i++)
 		fd_close(&w->pipes[i]);
+	if (w->job.has_no_input)
+		close_input(w);
 	w->is_piped = true;
 	w->listen_ns = clock_now_ns() + patience_ns;
 	if (patience_ns)
@@ -96,12 +100,14 @@ static void lose_channel(struct work *w)
 	pump_resume(w);
 }
 
-/* At a script's end: what it wrote and its outcome are one call, and wake their reader once. */
+/* At a script's end: what it wrote and its outcome are one message, and wake their reader once. */
 static struct {
 	struct work *of; /* NULL: nobody's */
-	unsigned n;
-	struct iovec message[2];
-	char room[2][2048];
+	size_t len;      /* of the room; 0: nothing is held */
+	union {
+		struct wire_head head;
+		char room[4096];
+	};
 } held;
 
 void pump_hold(struct work *w)
@@ -109,49 +115,51 @@ void pump_hold(struct work *w)
 	if (held.of)
 		pump_release(held.of);
 	held.of = w->out[0].bytes + w->out[1].bytes == 0 && !w->is_channel_full ? w : NULL; /* so there is room for all */
-	held.n = 0;
+	held.len = 0;
 }
 
 static bool hold(const void *message, size_t len)
 {
-	if (held.n == ARRAY_LEN(held.message) || len > sizeof(held.room[0]))
+	struct wire_part part = { .len = (uint32_t)len };
+
+	if (sizeof(held.head) + sizeof(part) + WIRE_ALIGNED(len) > sizeof(held.room) - held.len)
 		return false;
-	memcpy(held.room[held.n], message, len);
-	held.message[held.n] = (struct iovec){ .iov_base = held.room[held.n], .iov_len = len };
-	held.n++;
+	if (held.len == 0) {
+		held.head = (struct wire_head){ .type = WIRE_LAST };
+		held.len = sizeof(held.head);
+	}
+	memcpy(held.room + held.len, &part, sizeof(part));
+	memcpy(held.room + held.len + sizeof(part), message, len);
+	held.len += sizeof(part) + WIRE_ALIGNED(len);
 	return true;
 }
 
 void pump_release(struct work *w)
 {
+	const struct wire_head *message;
+	size_t at = 0;
+	ssize_t n;
+
 	if (held.of != w)
 		return;
 	held.of = NULL;
-	for (unsigned i = 0; i < held.n; i++)
-		(void)!pump_send(w, held.message[i].iov_base, held.message[i].iov_len);
+	while (held.len > 0 && (n = wire_next(held.room, held.len, &at, &message)) > 0)
+		(void)!pump_send(w, message, (size_t)n);
 }
 
 int pump_send_last(struct work *w, const void *message, size_t len)
 {
-	struct iovec last = { .iov_base = (void *)(uintptr_t)message, .iov_len = len };
-	struct mmsghdr m[ARRAY_LEN(held.message) + 1] = { 0 };
-	unsigned n = held.of == w ? held.n : 0;
-	int sent;
+	size_t before = held.len;
 
-	if (held.of == w)
+	if (held.of == w && before > 0 && hold(message, len)) {
 		held.of = NULL;
-	if (n == 0 || w->is_channel_gone)
-		return pump_send(w, message, len);
-	for (unsigned i = 0; i <= n; i++) {
-		m[i].msg_hdr.msg_iov = i < n ? &held.message[i] : &last;
-		m[i].msg_hdr.msg_iovlen = 1;
+		if (pump_send(w, held.room, held.len) == 0)
+			return 0;
+		held.of = w;
+		held.len = before;
 	}
-	sent = sendmmsg(w->channel, m, n + 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-	if (sent == (int)n)
-		return pump_send(w, message, len);
-	if (sent < (int)n) /* the caller is gone */
-		(void)shutdown(w->channel, SHUT_RDWR);
-	return 0;
+	pump_release(w);
+	return pump_send(w, message, len);
 }
 
 int pump_send(struct work *w, const void *message, size_t len)

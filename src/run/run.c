@@ -133,6 +133,7 @@ static int start(struct run *r, struct err *e)
 		.is_screened = r->s->n_screen > 0,
 		.mode = j->mode == JOB_MODE_COLD ? WIRE_COLD : j->mode == JOB_MODE_WARM ? WIRE_WARM : WIRE_AUTO,
 		.n_reject = (uint16_t)r->s->n_reject,
+		.has_no_input = !r->is_streamed && j->input.len == 0,
 		.timeout_ns = j->timeout_ns,
 		.output_max = j->limits.output_bytes_hard,
 		.arrived_ns = r->hooks.arrived_ns ? r->hooks.arrived_ns : clock_now_ns(),
@@ -149,6 +150,7 @@ static int start(struct run *r, struct err *e)
 	else if (run_make_id(r->result.run_id) < 0)
 		return err_set(e, ERR_HOST, errno, "make a run_id");
 	bundle_spec(&j->limits, j->network, &m.spec);
+	r->is_input_over = m.has_no_input;
 	ret = make_channel(r, &theirs);
 	if (ret < 0)
 		return err_set(e, ERR_HOST, -ret, "make the run's channel");
@@ -266,11 +268,9 @@ static int take_output(struct run *r, uint32_t stream, const char *data, size_t 
 	return 0;
 }
 
-/* One message of the supervisor's.  What comes out of a sandbox inside it is hostile; the frame is not. */
-static int take(struct run *r, size_t len)
+static int take(struct run *r, const struct wire_head *head, size_t len)
 {
-	const struct wire_head *head = &r->message.head;
-	const char *data = r->message.data;
+	const char *data = (const char *)(head + 1);
 
 	switch (head->type) {
 	case WIRE_OUTPUT:
@@ -294,6 +294,21 @@ static int take(struct run *r, size_t len)
 	default:
 		return -EBADMSG;
 	}
+}
+
+/* One message of the supervisor's, or its last ones.  What comes out of a sandbox inside it is hostile; the frame is not. */
+static int take_all(struct run *r, ssize_t len)
+{
+	const struct wire_head *head;
+	size_t at = 0;
+	ssize_t n;
+	int k = 0;
+
+	if (len < (ssize_t)sizeof(*head))
+		return -EPIPE;
+	while (k == 0 && (n = wire_next(&r->message, (size_t)len, &at, &head)) != 0)
+		k = n < 0 ? (int)n : take(r, head, (size_t)n - sizeof(*head));
+	return k;
 }
 
 int run_wait_ms(struct run *r)
@@ -336,7 +351,7 @@ int run_step(struct run *r, struct err *e)
 			return 0;
 		if (n == -EAGAIN)
 			break;
-		k = n < (ssize_t)sizeof(r->message.head) ? -EPIPE : take(r, (size_t)n - sizeof(r->message.head));
+		k = take_all(r, n);
 		if (k == 0)
 			continue;
 		r->is_lost = true;

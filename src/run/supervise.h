@@ -22,6 +22,8 @@ struct supervise {
 	int nothing; /* /dev/null */
 	struct work *works[SANDBOX_SLOTS]; /* by slot */
 	unsigned n_works;
+	struct work *spare[4]; /* owned; for the next ones: a run takes two, and the kernel's pages for them cost more than they do */
+	unsigned n_spare;
 	unsigned max_works; /* as many as there are descriptors for; 0: not known yet */
 	unsigned n_slots;   /* none is in use from here on */
 	uint32_t n_tags;    /* works so far */

@@ -40,7 +40,7 @@ static int probe(struct supervisor *s, uint8_t *seen, size_t max, size_t *ret_n,
 		return err_set(e, ERR_HOST, -r, "ask for a probe");
 	*ret_n = 0;
 	for (;;) {
-		ssize_t n = fd_take(channel, &in, sizeof(in), true);
+		ssize_t n = fd_take(channel, &in, sizeof(in), true); /* each alone: only a script's end sends several at once */
 
 		if (n < (ssize_t)sizeof(in.head))
 			return err_set(e, ERR_HOST, 0, "the supervisor ended while it tried a sandbox");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "run/run.h"
@@ -19,7 +20,8 @@
  *   supervisor -> front   WIRE_WALLS, then WIRE_READY; or WIRE_FAILED and its end; WIRE_STATE for each that was asked for
  * On a run's channel (its own socket pair, so that a slow reader delays nobody else):
  *   front -> supervisor   WIRE_INPUT (empty: the end of standard input); a shut-down or closed socket cancels the run
- *   supervisor -> front   WIRE_OUTPUT, WIRE_ARTIFACTS, WIRE_FINDINGS, then WIRE_OUTCOME and its end
+ *   supervisor -> front   WIRE_OUTPUT, WIRE_ARTIFACTS, WIRE_FINDINGS, then WIRE_OUTCOME and its end; the last of them
+ *                         may be one message, WIRE_LAST, so that their reader is woken once: wire_next()
  */
 enum wire_type {
 	WIRE_SETUP = 1,
@@ -34,6 +36,7 @@ enum wire_type {
 	WIRE_ARTIFACTS,
 	WIRE_FINDINGS,
 	WIRE_OUTCOME,
+	WIRE_LAST, /* several messages, each behind a struct wire_part */
 };
 
 enum wire_setup {
@@ -67,6 +70,21 @@ struct wire_head {
 	uint32_t stream; /* WIRE_OUTPUT: 1 or 2 */
 };
 
+struct wire_part {
+	uint32_t len; /* of the message behind it, which is followed by what it takes to a multiple of eight */
+	uint32_t pad;
+};
+#define WIRE_ALIGNED(len) (((size_t)(len) + 7u) & ~(size_t)7u)
+
+/*
+ * wire_next() - the messages in what came as one; call it until it says 0
+ * @message: aligned as a struct wire_head
+ * @at:      start with 0
+ *
+ * Return: the next one's length, it is at *@ret; 0: there is no other; -EBADMSG.
+ */
+ssize_t wire_next(const void *message, size_t len, size_t *at, const struct wire_head **ret) MUST_CHECK;
+
 struct wire_job {
 	struct wire_head head;
 	struct sandbox_spec spec;
@@ -76,7 +94,8 @@ struct wire_job {
 	uint8_t mode;     /* enum wire_mode */
 	uint8_t has_figures; /* FIGURE_FIRST is looked for, too */
 	uint16_t n_reject; /* the screen's first rules are those that reject */
-	uint8_t pad_2[6];
+	uint8_t has_no_input; /* standard input is at its end from the beginning; no WIRE_INPUT comes */
+	uint8_t pad_2[5];
 	uint64_t timeout_ns;
 	uint64_t output_max; /* bytes of both streams together */
 	uint64_t arrived_ns; /* CLOCK_MONOTONIC */

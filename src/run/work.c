@@ -88,13 +88,10 @@ void work_finish(struct work *w)
 		work_done(w);
 }
 
-static void let_go(const char **bundle, size_t len, bool is_mapped)
+static void let_go(const char *bundle, size_t len)
 {
-	if (is_mapped && *bundle)
-		(void)munmap((void *)(uintptr_t)*bundle, len);
-	else
-		free((void *)(uintptr_t)*bundle);
-	*bundle = NULL;
+	if (bundle)
+		(void)munmap((void *)(uintptr_t)bundle, len);
 }
 
 static void work_free(struct work *w)
@@ -117,11 +114,15 @@ static void work_free(struct work *w)
 		sandbox_destroy(&s->outside, &w->box);
 	fd_close(&w->channel);
 	fd_close(&w->script);
-	let_go(&w->bundle, w->bundle_len, w->bundle_fd >= 0);
+	if (w->bundle_fd >= 0)
+		let_go(w->bundle, w->bundle_len);
 	fd_close(&w->bundle_fd);
-	let_go(&w->screen, w->screen_len, true);
+	let_go(w->screen, w->screen_len);
 	free(w->findings);
-	free(w);
+	if (s->n_spare < ARRAY_LEN(s->spare))
+		s->spare[s->n_spare++] = w;
+	else
+		free(w);
 }
 
 void supervise_reap(struct supervise *s)
@@ -191,9 +192,12 @@ static struct work *work_new(struct supervise *s, unsigned *ret_slot)
 		return NULL;
 	while (*ret_slot < SANDBOX_SLOTS && s->works[*ret_slot])
 		(*ret_slot)++;
-	w = *ret_slot < SANDBOX_SLOTS ? calloc(1, sizeof(*w)) : NULL;
+	if (*ret_slot == SANDBOX_SLOTS)
+		return NULL;
+	w = s->n_spare > 0 ? s->spare[--s->n_spare] : malloc(sizeof(*w));
 	if (!w)
 		return NULL;
+	memset(w, 0, offsetof(struct work, body));
 	w->s = s;
 	w->is_channel_gone = true;
 	w->outcome.wall = -1;
@@ -217,17 +221,13 @@ static struct work *work_new(struct supervise *s, unsigned *ret_slot)
 static int take_bodies(struct work *w, const char *body, size_t len, int *fds, size_t n_fds, struct err *e)
 {
 	bool is_short = len > 0;
-	char *copy;
 	int r = 0;
 
 	if (n_fds != (w->is_probe || is_short ? 1u : w->job.is_screened ? 4u : 2u) || (is_short && w->job.is_screened))
 		return err_set(e, ERR_BUG, 0, "a job with %zu descriptors", n_fds);
 	if (is_short) {
-		copy = malloc(len);
-		if (!copy)
-			return err_set(e, ERR_HOST, ENOMEM, "keep the job");
-		memcpy(copy, body, len);
-		w->bundle = copy;
+		memcpy(w->body, body, len);
+		w->bundle = w->body;
 		w->bundle_len = len;
 	}
 	if (n_fds < 2)
@@ -332,8 +332,9 @@ static void move_in(struct work *to, struct work *from)
 	to->bundle_fd = take_fd(&from->bundle_fd);
 	to->bundle = from->bundle;
 	to->bundle_len = from->bundle_len;
+	if (from->bundle == from->body)
+		to->bundle = memcpy(to->body, from->body, from->bundle_len);
 	to->is_buffered = from->is_buffered;
-	from->bundle = NULL;
 	to->has_job = true;
 	to->is_channel_gone = false;
 	work_event(to, EVENT_JOB); /* first of all: it is waited for */

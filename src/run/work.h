@@ -74,7 +74,7 @@ struct work {
 	struct sandbox_child child;
 	int channel; /* owned */
 	int bundle_fd;      /* owned; -1: it came in its job's message */
-	const char *bundle; /* owned; mapped, or of the heap */
+	const char *bundle; /* owned if mapped (bundle_fd >= 0), else body */
 	size_t bundle_len;
 	const char *screen; /* the screen's bundle */
 	size_t screen_len;
@@ -105,6 +105,7 @@ struct work {
 	uint64_t peak_sampled;
 	struct wire_outcome outcome;
 	struct watch watch[WATCH_MAX];
+	char body[WIRE_BODY_MAX]; /* a short bundle; not cleared */
 };
 
 /* work_event() - supervise.c: something happened to a run */
