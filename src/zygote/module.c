@@ -260,6 +260,7 @@ static PyObject *setup(PyObject *self, PyObject *args)
 	(void)self;
 	(void)args;
 	(void)close(ZYGOTE_EXTENSION);
+	memory_begin();
 	if (fd_cloexec(ZYGOTE_CONTROL, true) < 0)
 		return fail("the control socket");
 	n = fd_recv(ZYGOTE_CONTROL, &m, sizeof(m), fds, &n_fds);

@@ -9,60 +9,12 @@
 #include "zygote/zygote.h"
 
 #include <errno.h>
-#include <malloc.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "sandbox/inside.h"
 
 #define PRACTICE 20 /* more than the eight calls after which an interpreter adapts a function */
-
-/* Of the interpreter's allocator: blocks of up to 512 bytes, in steps of 16, from pools that each have one size. */
-#define VERSION_LARGE_POOLS 0x030a0000u
-#define SMALL_MAX  512
-#define SMALL_STEP 16
-#define POOL_HEAD  48
-#define SMALL_KEPT 65536 /* bytes of one size: no more, whatever allocator it is */
-
-#define LARGE_MAX 65536
-#define LARGE_MIN 24
-
-/* Freed memory is all over the place.  Hold on to it, so that children have theirs side by side, from new pools. */
-static void fill_pools(const struct server *s)
-{
-	size_t pool = s->version >= VERSION_LARGE_POOLS ? 16384 : 4096;
-
-	for (size_t size = SMALL_STEP; size <= SMALL_MAX; size += SMALL_STEP) {
-		for (size_t kept = 0; kept < SMALL_KEPT; kept += size) {
-			uintptr_t block = (uintptr_t)PyObject_Malloc(size);
-
-			if (!block || block % pool == POOL_HEAD) /* a pool's first */
-				break;
-		}
-	}
-}
-
-/* The same for what the C library has: all that lies before the end of its heap. */
-static void fill_heap(void)
-{
-	size_t left = mallinfo2().fordblks;
-	char *end = malloc(LARGE_MAX);
-
-	for (size_t size = LARGE_MAX; size >= LARGE_MIN; size -= size > 1024 ? size / 8 : 16) {
-		while (left > size) {
-			char *block = malloc(size);
-
-			if (!block || block > end) {
-				free(block);
-				break;
-			}
-			left -= size;
-		}
-	}
-	free(end);
-}
 
 void touch(const struct server *s)
 {
@@ -119,7 +71,6 @@ int settle(struct server *s)
 	}
 	make_key();
 	(void)PyGC_Collect(); /* the interpreter's lists of free objects, too */
-	fill_pools(s);
-	fill_heap();
+	memory_settle(s);
 	return r;
 }

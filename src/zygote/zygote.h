@@ -16,8 +16,8 @@
 #include "zygote/wire.h"
 
 /*
- * Inside the extension module: module.c (the zygote), child.c (a fork up to its script), touch.c (what is done before there
- * is a script to wait for it), end.c (an interpreter's end).
+ * Inside the extension module: module.c (the zygote), child.c (a fork up to its script), touch.c and memory.c (what
+ * is done ahead, so that a run has less to do), end.c (an interpreter's end).
  */
 
 struct server {
@@ -64,6 +64,13 @@ void dress(const struct server *s, const char *bundle, size_t len, bool is_buffe
  * Return: 0, or -errno with an exception set, or without
  */
 int settle(struct server *s);
+
+/*
+ * memory_begin()  - before anything is imported: where it is to be
+ * memory_settle() - the part of settle() that is about memory
+ */
+void memory_begin(void);
+void memory_settle(const struct server *s);
 
 /* touch() - in a child, before there is a script: have the pages that every script writes */
 void touch(const struct server *s);
