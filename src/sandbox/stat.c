@@ -79,7 +79,7 @@ static int program_of(int proc, pid_t pid)
 
 int stat_open(int proc, pid_t pid)
 {
-	struct stat_line line;
+	struct stat_line line = { 0 };
 	auto_fd int fd = -1;
 	char path[32];
 	int r;
@@ -101,7 +101,7 @@ int stat_open(int proc, pid_t pid)
  */
 int stat_foresee(int proc, int fd, pid_t pid, int *ret_status)
 {
-	struct stat_line line;
+	struct stat_line line = { 0 };
 
 	for (int tries = 0; tries < TRIES; tries++) {
 		if (read_own_child(fd, pid, &line) < 0 || !(line.flags & STAT_EXITING))
