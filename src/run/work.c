@@ -163,6 +163,8 @@ void supervise_end(struct supervise *s)
 		work_done(w);
 	}
 	supervise_reap(s);
+	while (s->n_spare > 0)
+		free(s->spare[--s->n_spare]);
 }
 
 /* Descriptors are the first thing to run out; a job that they do not suffice for must hear so. */
