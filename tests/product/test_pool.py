@@ -57,7 +57,7 @@ def test_limits_hold_where_many_are_kept(who):
             for sleeper in asleep:
                 sleeper.start(request("import time; time.sleep(60)", timeout=60))
             for mode in "warm", "cold":
-                r = n.run(request("b = b'x' * (200 << 20)", mode=mode, limits={"memory_bytes": 100 << 20}))
+                r = n.run(request("b = b'x' * (200 << 20)\nimport time\ntime.sleep(30)", mode=mode, limits={"memory_bytes": 100 << 20}))
                 assert not isinstance(r, tuple), r  # refused
                 assert (r.status, r.mode) == ("memory_limit", mode) or "MemoryError" in r.stderr, r
                 r = n.run(request("print(1)", mode=mode, limits={"processes": 40, "cpus": 0.5}))
