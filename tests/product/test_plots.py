@@ -87,7 +87,6 @@ def test_the_script_s_own_file_stays(who):
     assert [a["name"] for a in r.artifacts] == ["figure-2.png"], "an input is no artifact"
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("trap", ["os.symlink('/etc/passwd', 'figure-1.png')", "os.mkfifo('figure-1.png')",
                                   "os.mkdir('figure-1.png')"])
 def test_what_only_has_the_name(who, trap):
@@ -100,7 +99,6 @@ def test_of_a_run_that_timed_out(who):
     assert r.status == "timeout" and kept(r) == [(200, 100)]
 
 
-@pytest.mark.once
 def test_a_figure_that_can_t_be_drawn_harms_nothing(who):
     r = who.trigger(PLT + "plt.title('$\\\\frac{$'); plt.show(); plt.figure(figsize=(2, 1)); plt.show()")
     assert r.verdict == ("ok", 0) and "the figure is not kept" in r.stderr and kept(r) == [(200, 100)]
@@ -112,7 +110,6 @@ def test_no_room(who):
     assert (r.verdict, r.stdout) == (("ok", 0), "on\n") and "the figure is not kept" in r.stderr and r.artifacts == []
 
 
-@pytest.mark.once
 def test_as_many_as_are_handed_back(who):
     r = who.trigger(PLT + "for i in range(70): plt.figure(figsize=(.2, .1)); plt.show()")
     assert r.verdict == ("ok", 0) and len(r.artifacts) == 64

@@ -137,9 +137,8 @@ def test_more_jobs_than_a_stuck_supervisor_s_socket_holds(hasty):
         assert clients[0].run(request("print(0)")).stdout == "0\n"
         first = stop_inside(server.p.pid)
         for n in clients:
-            n.start(request("print(1)" + "#" * 3000, timeout=1))
+            n.start(request("print(1)" + "#" * 3000, timeout=5))
         results = [n.answer() for n in clients]
-        statuses = {r.status for r in results}
-        assert {"ok", "internal_error"} <= statuses <= {"ok", "internal_error", "timeout"}, statuses  # a busy machine's second is short
-        assert all("does not" in r.message for r in results if r.status == "internal_error")
+        assert {r.status for r in results} == {"ok", "internal_error"}, {r.status for r in results}
+        assert all("does not" in r.message for r in results if r.status != "ok")
         assert wait_for(lambda: not set(first) & set(tree(server.p.pid)))

@@ -80,14 +80,11 @@ static void test_what_is_none(void **state)
 	at = 0;
 	assert_int_equal(wire_next(&m, sizeof(m), &at, &head), -EBADMSG);
 	len = add(add(begin(), WIRE_OUTPUT, 9), WIRE_OUTCOME, 23);
-	for (size_t cut = 1; cut < 40; cut++) { /* nothing of what was cut off is looked at */
+	for (size_t rest = sizeof(m.head); rest < len; rest++) { /* nothing of what was cut off is looked at */
 		at = 0;
-		if (len - cut < 32) {
-			assert_int_equal(wire_next(&m, len - cut, &at, &head), len - cut == 8 ? 0 : -EBADMSG);
-			continue;
-		}
-		assert_int_equal(wire_next(&m, len - cut, &at, &head), 9);
-		assert_int_equal(wire_next(&m, len - cut, &at, &head), len - cut == 32 ? 0 : -EBADMSG);
+		if (rest >= 32)
+			assert_int_equal(wire_next(&m, rest, &at, &head), 9);
+		assert_int_equal(wire_next(&m, rest, &at, &head), rest == 32 ? 0 : -EBADMSG);
 	}
 }
 
