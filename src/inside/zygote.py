@@ -64,9 +64,6 @@ def rehearse():
         sys.stderr = kept
     if "linecache" in sys.modules:
         sys.modules["linecache"].clearcache()
-    if "random" in sys.modules:  # each fork has it do this
-        for _ in range(20):
-            sys.modules["random"].seed()
 
 
 def is_plain(names):

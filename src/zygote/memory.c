@@ -138,7 +138,7 @@ static bool is_resident(int pagemap, uintptr_t at)
 	if (pread(pagemap, page, sizeof(page), (off_t)(at / PAGE * sizeof(page[0]))) != sizeof(page))
 		return false;
 	for (size_t i = 0; i < sizeof(page) / sizeof(page[0]); i++)
-		n += page[i] >> 63 & 1 ? 1 : 0;
+		n += (unsigned)(page[i] >> 63);
 	return n > HUGE_PAGE / PAGE / 2;
 }
 

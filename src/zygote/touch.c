@@ -3,7 +3,7 @@
  * What is done ahead, so that a script's run writes to few pages: each is one that the kernel must copy for it.
  *
  * Zygote and children run the same small script.  The zygote, again and again, until what an interpreter learns as it
- * goes (specialised code, its cache of attributes, symbols of libraries) is learnt once for all children.  A child,
+ * goes (specialised code, its cache of attributes) is learnt once for all children.  A child,
  * once, while it waits for its job: what it writes is its own afterwards.
  */
 #include "zygote/zygote.h"
@@ -47,16 +47,6 @@ static int take_sample(struct server *s)
 	return r;
 }
 
-/* A new interpreter lock's keys are made in every child: the linker looks for what makes them once. */
-static void make_key(void)
-{
-	Py_tss_t *key = PyThread_tss_alloc();
-
-	if (key && PyThread_tss_create(key) == 0)
-		PyThread_tss_delete(key);
-	PyThread_tss_free(key);
-}
-
 int settle(struct server *s)
 {
 	int r = take_sample(s);
@@ -64,12 +54,13 @@ int settle(struct server *s)
 	for (int i = 0; r == 0 && i < PRACTICE; i++) {
 		PyObject *v = PyObject_CallFunctionObjArgs(s->reseed, NULL);
 
-		if (!v)
+		if (!v) {
+			PyErr_Print();
 			return -EPROTO;
+		}
 		Py_DECREF(v);
 		touch(s);
 	}
-	make_key();
 	(void)PyGC_Collect(); /* the interpreter's lists of free objects, too */
 	memory_settle(s);
 	return r;

@@ -61,7 +61,7 @@ void dress(const struct server *s, const char *bundle, size_t len, bool is_buffe
 /*
  * settle() - the last of a zygote before its first fork: what forks do is practised, memory is put in order
  *
- * Return: 0, or -errno with an exception set, or without
+ * Return: 0 or -errno
  */
 int settle(struct server *s);
 
