@@ -64,7 +64,14 @@ void pump_listen(struct work *w)
 	work_fail(w, &e);
 }
 
-static void close_input(struct work *w);
+static void close_input(struct work *w)
+{
+	watch_clear(w->s, &w->watch[WATCH_STDIN]);
+	fd_close(&w->input);
+	free(w->input_kept);
+	w->input_kept = NULL;
+	w->input_held = 0;
+}
 
 void pump_start(struct work *w, uint64_t patience_ns)
 {
@@ -324,15 +331,6 @@ static ssize_t offer(struct work *w, const char *data, size_t len)
 		sent += n > 0 ? (size_t)n : 0;
 	}
 	return (ssize_t)sent;
-}
-
-static void close_input(struct work *w)
-{
-	watch_clear(w->s, &w->watch[WATCH_STDIN]);
-	fd_close(&w->input);
-	free(w->input_kept);
-	w->input_kept = NULL;
-	w->input_held = 0;
 }
 
 static void keep_input(struct work *w, const char *data, size_t len)

@@ -250,6 +250,8 @@ void work_begin(struct work *w, uint64_t now)
 	w->started_ns = now;
 	w->outcome.queue_ns = now - w->job.arrived_ns;
 	work_enter(w, WORK_RUNNING, w->job.timeout_ns);
+	if (w->child.listener >= 0 && look_is_counted(w) && !w->job.has_artifacts) /* for on_leaving() */
+		sandbox_watch_end(&w->s->outside, &w->child);
 	if (look_start(w) < 0) {
 		(void)err_set(&e, ERR_HOST, errno, "watch the script's limits");
 		fail(w, &e);
@@ -260,10 +262,8 @@ void work_begin(struct work *w, uint64_t now)
 static void on_executed(struct work *w)
 {
 	work_begin(w, clock_now_ns());
-	if (w->child.listener < 0 || watch_set(w->s, &w->watch[WATCH_SOCKET], w->child.listener, EPOLLIN) < 0)
-		return; /* its end decides, as ever */
-	if (look_is_counted(w))
-		sandbox_watch_end(&w->s->outside, &w->child);
+	if (w->child.listener >= 0) /* else, and without a watch: its end decides, as ever */
+		(void)!watch_set(w->s, &w->watch[WATCH_SOCKET], w->child.listener, EPOLLIN);
 }
 
 /* Killed or ended before it could execute the interpreter: a message came, or it should have. */

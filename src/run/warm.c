@@ -59,7 +59,6 @@ void warm_hand_over(struct work *w)
 		return;
 	}
 	w->outcome.is_warm = 1;
-	sandbox_watch_end(&w->s->outside, &w->child);
 	pump_start(w, PATIENCE_NS);
 	work_begin(w, now);
 }
