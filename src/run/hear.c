@@ -158,7 +158,7 @@ static void init_said(struct work *w)
 {
 	struct err e = { 0 };
 	char step[24] = "";
-	int said = sandbox_hear(&w->box, step, &e);
+	int said = sandbox_hear(&w->s->outside, &w->box, step, &e);
 
 	if (said < 0) {
 		watch_clear(w->s, &w->watch[WATCH_INIT_SOCK]);
@@ -178,7 +178,7 @@ static void init_ended(struct work *w)
 {
 	struct rusage usage = { 0 };
 
-	if (sandbox_reap_init(&w->box, &usage) != 1)
+	if (sandbox_reap_init(&w->s->outside, &w->box, &usage) != 1)
 		return;
 	watch_clear(w->s, &w->watch[WATCH_INIT]);
 	w->usage_ns += look_usage_ns(&usage);

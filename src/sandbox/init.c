@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
@@ -261,8 +262,8 @@ _Noreturn void init_main(int sock, const struct home *home, const struct sandbox
 
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_BLOCK, &all, NULL);
-	/* nothing of the supervisor's stays open but our end of the socket */
-	if (dup2(sock, 0) < 0 || close_range(1, ~0u, 0) < 0)
+	/* nothing of the supervisor's stays open but our end of the socket; until here its table may be ours, too */
+	if (close_range((unsigned)sock + 1, ~0u, CLOSE_RANGE_UNSHARE) < 0 || dup2(sock, 0) < 0 || close_range(1, ~0u, 0) < 0)
 		_exit(1);
 	i.sock = 0;
 	for (size_t k = 0; k < ARRAY_LEN(steps); k++) {

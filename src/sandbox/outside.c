@@ -25,6 +25,8 @@ int outside_prepare(struct outside *o, struct home *home, int go, struct err *e)
 	*o = (struct outside) { .home = home, .pid = -1, .proc = -1, .go = go, .has_fresh_network = true };
 	o->pid = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
 	o->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	for (size_t i = 0; i < OUTSIDE_LANES; i++)
+		o->lanes[i] = -1;
 	o->groups = calloc(SANDBOX_SLOTS, sizeof(*o->groups)); /* CGROUP_NONE, all of them */
 	if (o->pid < 0 || o->proc < 0 || !o->groups)
 		return err_set(e, ERR_HOST, errno, "open our own namespaces");
@@ -166,6 +168,37 @@ static int maps_write(const struct outside *o, pid_t pid, unsigned slot, struct 
 	return 0;
 }
 
+/* Return: @sock as a low descriptor; -1: all are taken, or this is no pool, and init gets a copy of our table */
+static int lane_take(struct outside *o, struct sandbox *s, int sock)
+{
+	int i = 0;
+
+	while (i < OUTSIDE_LANES && o->is_lane_taken[i])
+		i++;
+	if (!o->is_pooled || i == OUTSIDE_LANES)
+		return -1;
+	for (int k = 0; k < OUTSIDE_LANES; k++) {
+		if (o->lanes[k] < 0)
+			o->lanes[k] = fcntl(o->proc, F_DUPFD_CLOEXEC, 0);
+	}
+	if (o->lanes[i] < 0 || dup3(sock, o->lanes[i], O_CLOEXEC) < 0)
+		return -1;
+	o->is_lane_taken[i] = true;
+	s->lane = i;
+	return o->lanes[i];
+}
+
+/* Its init has a table of its own, or has ended: then its end of the socket must not stay open with us. */
+static void lane_leave(struct outside *o, struct sandbox *s)
+{
+	if (s->lane < 0)
+		return;
+	if (dup3(o->proc, o->lanes[s->lane], O_CLOEXEC) < 0)
+		fd_close(&o->lanes[s->lane]);
+	o->is_lane_taken[s->lane] = false;
+	s->lane = -1;
+}
+
 static int init_start(struct outside *o, unsigned env, struct sandbox *s, struct err *e)
 {
 	struct clone_args args = {
@@ -176,6 +209,7 @@ static int init_start(struct outside *o, unsigned env, struct sandbox *s, struct
 	struct init_message go = { .word = INIT_GO };
 	auto_fd int theirs = -1;
 	int pair[2];
+	int sock;
 	pid_t pid;
 	int r;
 
@@ -183,13 +217,16 @@ static int init_start(struct outside *o, unsigned env, struct sandbox *s, struct
 		return err_set(e, ERR_HOST, errno, "make a socket pair");
 	s->init_sock = pair[0];
 	theirs = pair[1];
+	sock = lane_take(o, s, theirs);
+	if (sock >= 0)
+		args.flags |= CLONE_FILES;
 	if (o->home->mnt[env] >= 0 && setns(o->home->mnt[env], CLONE_NEWNS) < 0)
 		return err_set(e, ERR_HOST, errno, "enter the environment's files");
 	pid = step_is_failed_on_purpose("sandbox") ? -1 : sys_clone3(&args);
 	if (pid < 0)
 		return err_set(e, ERR_HOST, errno, "make a sandbox's namespaces");
 	if (pid == 0)
-		init_main(theirs, o->home, &s->spec);
+		init_main(sock < 0 ? theirs : sock, o->home, &s->spec);
 	s->init = pid;
 	if (o->home->ids.count == 1)
 		return 0; /* it maps itself */
@@ -198,7 +235,8 @@ static int init_start(struct outside *o, unsigned env, struct sandbox *s, struct
 		struct err said;
 		char step[sizeof(go.fail.step)];
 
-		if (sandbox_hear(s, step, &said) < 0)
+		lane_leave(o, s);
+		if (sandbox_hear(o, s, step, &said) < 0)
 			*e = said;
 		return r;
 	}
@@ -232,7 +270,7 @@ int sandbox_create(struct outside *o, unsigned slot, unsigned env, const struct 
 	return 0;
 }
 
-int sandbox_hear(struct sandbox *s, char *ret_step, struct err *e)
+int sandbox_hear(struct outside *o, struct sandbox *s, char *ret_step, struct err *e)
 {
 	struct init_message m;
 	int fds[FD_MAX_PASSED];
@@ -241,6 +279,7 @@ int sandbox_hear(struct sandbox *s, char *ret_step, struct err *e)
 
 	if (n == -EAGAIN)
 		return SANDBOX_SAID_NOTHING;
+	lane_leave(o, s);
 	if (n <= 0)
 		return SANDBOX_SAID_END;
 	if ((size_t)n == sizeof(m) && m.word == INIT_READY && n_fds == 3 && !s->is_ready) {
@@ -341,7 +380,7 @@ void sandbox_kill(struct sandbox *s)
 		(void)sys_pidfd_send_signal(s->init_fd, SIGKILL);
 }
 
-int sandbox_reap_init(struct sandbox *s, struct rusage *ret_usage)
+int sandbox_reap_init(struct outside *o, struct sandbox *s, struct rusage *ret_usage)
 {
 	pid_t pid;
 
@@ -351,6 +390,7 @@ int sandbox_reap_init(struct sandbox *s, struct rusage *ret_usage)
 	if (pid == 0)
 		return 0;
 	s->init = 0;
+	lane_leave(o, s);
 	return 1;
 }
 
@@ -377,6 +417,7 @@ void sandbox_destroy(struct outside *o, struct sandbox *s)
 	if (s->init > 0)
 		(void)waitpid(s->init, NULL, __WALL);
 	s->init = 0;
+	lane_leave(o, s);
 	fd_close(&s->init_fd);
 	fd_close(&s->init_sock);
 	fd_close(&s->tmp_dir);

@@ -20,6 +20,7 @@ struct sandbox {
 	pid_t init; /* 0: gone (reaped) */
 	int init_fd;
 	int init_sock; /* poll it: init's words (sandbox_hear()) */
+	int lane;      /* which of outside's it has until its first word; -1: none */
 	int tmp_dir;   /* the folders of the sandbox, to be looked at only: no path is ever opened through them */
 	int shm_dir;
 	int proc_dir; /* -1: no private proc */
@@ -35,7 +36,8 @@ struct sandbox {
 
 #define SANDBOX_EMPTY                                                                                                  \
 	{                                                                                                              \
-		.init_fd = -1, .init_sock = -1, .tmp_dir = -1, .shm_dir = -1, .proc_dir = -1, .network = -1,           \
+		.init_fd = -1, .init_sock = -1, .lane = -1, .tmp_dir = -1, .shm_dir = -1, .proc_dir = -1,              \
+		.network = -1,                                                                                         \
 		.cgroup = CGROUP_EMPTY                                                                                 \
 	}
 
@@ -53,6 +55,7 @@ void outside_cover(int env, const char *path, const char *text, size_t len);
 int outside_build(struct home *home, struct err *e) MUST_CHECK;
 
 #define OUTSIDE_NETWORKS 64
+#define OUTSIDE_LANES    8
 
 /* What a sandbox takes of our descriptors, with two for a moment; the first ones more, their group's for good. */
 #define SANDBOX_FDS       19
@@ -70,6 +73,13 @@ struct outside {
 	int networks[OUTSIDE_NETWORKS]; /* owned; namespaces with lo up in which no socket was ever made, and no process
 					   is */
 	unsigned n_networks;
+	/*
+	 * owned; low descriptors, opened with the first sandbox of a pool.  An init shares our table until it takes the first
+	 * few of it for its own: a copy of all that a thousand sandboxes have costs more than the rest of it.  Its end of its
+	 * socket stays at one of these meanwhile.
+	 */
+	int lanes[OUTSIDE_LANES];
+	bool is_lane_taken[OUTSIDE_LANES];
 	struct cgroup *groups; /* owned; by slot: open groups that no sandbox uses now (a slot's first run opens it) */
 };
 
@@ -101,7 +111,7 @@ enum sandbox_said { SANDBOX_SAID_NOTHING, SANDBOX_SAID_READY, SANDBOX_SAID_SWEPT
  *
  * Return: enum sandbox_said, or -errno with @e (a failed step).
  */
-int sandbox_hear(struct sandbox *s, char *ret_step, struct err *e) MUST_CHECK;
+int sandbox_hear(struct outside *o, struct sandbox *s, char *ret_step, struct err *e) MUST_CHECK;
 
 enum sandbox_role {
 	SANDBOX_MAIN,    /* the script: accounted, all limits */
@@ -204,7 +214,7 @@ int sandbox_sweep(struct sandbox *s) MUST_CHECK;
 void sandbox_kill(struct sandbox *s);
 
 /* sandbox_reap_init() - Return: 1 reaped, 0 still there */
-int sandbox_reap_init(struct sandbox *s, struct rusage *ret_usage);
+int sandbox_reap_init(struct outside *o, struct sandbox *s, struct rusage *ret_usage);
 
 /* sandbox_is_empty() - for sure, nothing is left in it but init (which may go on ending) */
 bool sandbox_is_empty(const struct sandbox *s);

@@ -275,6 +275,7 @@ def test_threads_and_forks_share_a_client(who, server):
     """)
 
 
+@pytest.mark.once
 def test_two_thousand_runs_leave_no_descriptor(who, server):
     client(who, server.path, "with cloche.Client(where) as c: c.run('pass')")
     counted = server.descriptors()

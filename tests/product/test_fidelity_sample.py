@@ -86,6 +86,7 @@ def test_humaneval(ways, shared):
 
 
 @pytest.mark.slow
+@pytest.mark.once
 def test_cpython_s_own_tests(ways, suite):
     exclusions = compare.Exclusions()
     same(compare.in_parallel(lambda m: compare.compare_module(ways, suite, exclusions, m), MODULES), 1000)

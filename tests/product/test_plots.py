@@ -94,6 +94,7 @@ def test_what_only_has_the_name(who, trap):
     assert (r.verdict, r.artifacts, r.warnings) == (("ok", 0), [], who.trigger("pass").warnings)
 
 
+@pytest.mark.once
 def test_of_a_run_that_timed_out(who):
     r = who.trigger(PLT + "plt.figure(figsize=(2, 1)); plt.show()\nwhile True: pass", timeout=5)
     assert r.status == "timeout" and kept(r) == [(200, 100)]

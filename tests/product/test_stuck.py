@@ -83,6 +83,7 @@ def test_a_batch_goes_on(hasty, residue):
     residue.assert_none(may_leave_empty_cgroup=True)
 
 
+@pytest.mark.once
 def test_a_server_replaces_it(hasty):
     with Server(hasty) as server:
         with Native(server.path) as n:

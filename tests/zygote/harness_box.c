@@ -63,7 +63,7 @@ static void make_box(struct bench *b, unsigned slot, struct sandbox *box)
 		int said;
 
 		wait_readable(box->init_sock);
-		said = sandbox_hear(box, step, &e);
+		said = sandbox_hear(&b->o, box, step, &e);
 		if (said < 0 || said == SANDBOX_SAID_END)
 			die(&e);
 	}
