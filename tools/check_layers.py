@@ -19,9 +19,9 @@ MAY = {
     "sandbox": ["base"],
     "zygote": ["base", "sandbox/spec.h", "sandbox/inside.h", "Python.h"],
     "run": ["base", "job", "sandbox/spec.h", "sandbox/outside.h", "sandbox/probe.h", "zygote/wire.h"],
-    "cli": ["base", "job", "run", "cloche/cloche.h"],
+    "cli": ["base", "job", "run"],
     "lib": ["base", "job", "run", "cloche/cloche.h"],
-    "server": ["base", "job", "run", "history", "cloche/cloche.h"],
+    "server": ["base", "job", "run", "history"],
     "history": ["base", "job"],
     "doors": ["base", "job", "run", "history"],
 }

@@ -35,9 +35,8 @@ enum cloche_code {
 	CLOCHE_INVALID = -1,   /* the request or the configuration breaks a rule; nothing ran */
 	CLOCHE_NOT_FOUND = -2, /* the environment or its interpreter does not exist */
 	CLOCHE_ACCESS = -3,    /* the interpreter can't be executed */
-	CLOCHE_BUSY = -4,      /* no room now; try again later */
-	CLOCHE_HOST = -5,      /* this machine can't run sandboxes as asked; the message has the remedy */
-	CLOCHE_BUG = -6,       /* a fault of cloche */
+	CLOCHE_HOST = -4,      /* this machine can't run sandboxes as asked; the message has the remedy */
+	CLOCHE_BUG = -5,       /* a fault of cloche */
 };
 
 struct cloche_error {
@@ -78,8 +77,8 @@ struct cloche_hooks {
  *              object {"error": {"field", "given", "allowed", "message"}}
  * @e:          filled on failure; may not be NULL
  *
- * Blocks until the script has ended: at most its timeout and a few seconds of clean-up.  A script that raises, is killed or
- * runs out of time or memory is a success here: see the result's `status`.
+ * Blocks until the script has ended: at most its timeout and a few seconds of clean-up, or 40 seconds where the supervisor has
+ * become stuck.  A script that raises, is killed or runs out of time or memory is a success here: see the result's `status`.
  * Return: 0 or a negative enum cloche_code; *@ret_result is NULL on failures other than CLOCHE_INVALID.
  */
 int cloche_run(struct cloche *c, const char *request, size_t len, const struct cloche_hooks *hooks, char **ret_result,

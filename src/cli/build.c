@@ -22,7 +22,7 @@ static const char *const unit_forms[UNIT_MAX] = {
 	[UNIT_COUNT] = "a whole number",
 };
 
-/* Options that are a limit of the contract's section 4. */
+/* Options that are a limit of cloche.ini(5). */
 static const struct limit_option {
 	enum option_id id;
 	const char *limit;

@@ -64,7 +64,10 @@ static void print_environment(const struct conf_environment *env)
 
 		(void)printf("env.%.*s = %s\n", (int)name, setting, setting[name] ? setting + name + 1 : "");
 	}
-	print_list("preload", &env->preload, " ");
+	if (env->preload.n)
+		print_list("preload", &env->preload, " ");
+	else
+		(void)puts("preload ="); /* left out, it would be the default one */
 	(void)printf("mode = %s\nfigures = %s\n", job_mode_name((enum job_mode)env->mode),
 		     yes(env->keeps_figures));
 	print_limits(&env->limits, "");

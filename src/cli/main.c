@@ -11,7 +11,8 @@
  *	cmd_doctor.c   doctor   what protects a run here
  *	cmd_config.c   config   is the configuration valid
  *	cmd_env.c      env      which Pythons scripts may use
- *	cmd_bench.c    bench    what a run costs here (bench.c measures)
+ *	cmd_bench.c    bench    what a run costs here
+ *	bench.c        ... measured
  *	cmd_serve.c    serve    becomes the server, a program of its own
  *	cmd_mcp.c      mcp      becomes cloche-door, a program of its own
  *	cmd_history.c  history  what ran at a server
@@ -21,10 +22,11 @@
  *	setup.c        the configuration (run/settings.h) with the options laid over it
  *	build.c        options and operands of `run` to a valid struct job
  *	engine.c       where runs are made: a supervisor of our own, or a server
- *	remote.c       the client of a server's native socket
  *	request.c      a job as JSON for it
  *	answer.c       its answer back to a result
+ *	lines.c        a reader of lines: requests of batch
  *	drive.c        one run in a poll loop: input, output, signals, a reader that goes away
+ *	progress.c     the line about a run under way
  *	signals.c      signals as something to poll, and writes that do not miss them
  *	deliver.c      artifacts into a folder of the user's
  *	say.c          words on standard error, the error object, exit statuses

@@ -71,7 +71,8 @@ static const struct option_spec specs[] = {
 	{ OPT_STDERR, 0, "--stderr", NULL, ON_HISTORY, "show ID: what it wrote to standard error alone" },
 	{ OPT_DB, 0, "--db", "PATH", ON_HISTORY, "the database, not the configured one" },
 	{ OPT_PROGRESS, 0, "--progress", NULL, ON_RUN, "on a terminal, a line about time and output meanwhile" },
-	{ OPT_QUIET, 'q', "--quiet", NULL, ON_RUN | ON_BATCH, "no words of ours about how it ended" },
+	{ OPT_QUIET, 'q', "--quiet", NULL, ON_RUN, "no words of ours about how it ended" },
+	{ OPT_QUIET, 'q', "--quiet", NULL, ON_BATCH, "no line about progress" },
 	{ OPT_VERBOSE, 'v', "--verbose", NULL, ON_RUN, "a line about time and memory at the end" },
 	{ OPT_HELP, 'h', "--help", NULL, ON_EVERY, "this text" },
 };

@@ -9,7 +9,7 @@
 #include "job/request.h"
 
 /*
- * Words for people and programs: one line each on standard error, or the contract's error object on standard output.
+ * Words for people and programs: one line each on standard error, or the error object of cloche(1) on standard output.
  */
 
 /* Why nothing was run, and what we exit with. */

@@ -21,6 +21,9 @@ struct history_reader;
  *
  *	http.c          arguments, set-up, the loop, the end
  *	http_listen.c   listening sockets; privileges go
+ *	http_server.c, http_conn.c, http_parse.c
+ *	                connections; bytes to requests, in bounded memory and time
+ *	http_share.c    how much of that memory one peer may hold
  *	http_judge.c    who asks for what: Host, Origin, tokens, routes
  *	http_problem.c  refusals (RFC 9457)
  *	http_limits.c   what a token may have at the same time and in a second
@@ -67,7 +70,7 @@ struct problem {
 	const char *type; /* the last part of its URN; NULL: the status says it all */
 	const char *detail;
 	const char *headers; /* as struct http_answer has them */
-	const char *error;   /* the contract's {"error": {...}}; NULL: none */
+	const char *error;   /* {"error": {...}} of cloche(1); NULL: none */
 };
 
 /* problem_reply() - the one answer */
@@ -93,7 +96,7 @@ struct limit_refusal {
 	struct problem problem;
 	char detail[300];
 	char headers[48];
-	char *error;      /* owned, to be freed: the contract's error object */
+	char *error;      /* owned, to be freed: the error object of cloche(1) */
 	uint64_t wait_ns; /* of a 429: when it is worth another try */
 };
 

@@ -37,7 +37,7 @@ struct mcp_message {
 	size_t reply_len;
 	char *id;       /* owned: a string or an integer as JSON */
 	char *progress; /* owned: the token as JSON; NULL: progress is not asked for */
-	char *request; /* owned: a request of contract section 1, as it came, with a timeout put in where it had none */
+	char *request; /* owned: a request of cloche(1), as it came, with a timeout put in where it had none */
 	size_t request_len;
 	uint64_t timeout_ns; /* of a call, as far as it can be told: for the progress it makes */
 };

@@ -251,6 +251,11 @@ int conf_check(const struct conf *c, struct err *e)
 			      scaled_text(c->rules.max_timeout_ns, NS_PER_SEC, most, sizeof(most)));
 		return -EINVAL;
 	}
+	if (c->n_environments > CONF_ENVIRONMENTS_MAX) {
+		(void)err_set(e, ERR_INVALID, 0, "%zu environments: at most %d are allowed", c->n_environments,
+			      CONF_ENVIRONMENTS_MAX);
+		return -EINVAL;
+	}
 	for (size_t i = 0; i < LIMIT_DEFS && r == 0; i++)
 		r = above("limits", &limit_defs[i], limit_get(&c->rules.defaults, &limit_defs[i]), c, e);
 	for (size_t k = 0; k < c->n_environments && r == 0; k++) {

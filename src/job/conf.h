@@ -8,7 +8,7 @@
 #include "job/limits.h"
 
 /*
- * Configuration, contract section 6.  Text in, struct out; files and the process environment are read by the caller.
+ * Configuration, cloche.ini(5).  Text in, struct out; files and the process environment are read by the caller.
  *
  *	[limits]                      NAME = default, max_NAME = maximum, timeout, max_timeout, max_script_bytes
  *	[environment NAME]            python = /path, paths = /opt/data:/srv/models (extra read-only paths), env.K = V,
@@ -29,12 +29,16 @@ struct conf_strings {
 	size_t n;
 };
 
+extern const char *const conf_default_preload[]; /* NULL-terminated */
+
+#define CONF_ENVIRONMENTS_MAX 32 /* each has files of its own in every supervisor */
+
 struct conf_environment {
 	char *name;
 	char *python;               /* absolute path */
 	struct conf_strings paths;  /* absolute, read-only inside */
 	struct conf_strings env;    /* "K=V" */
-	struct conf_strings preload;
+	struct conf_strings preload; /* conf_default_preload where nothing is set */
 	int mode;                   /* enum job_mode */
 	bool keeps_figures;         /* what matplotlib shows becomes artifacts */
 	struct job_limits limits;   /* 0 in a field: not set here */

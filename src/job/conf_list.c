@@ -57,6 +57,7 @@ int conf_environment_get(struct conf *c, const char *name, struct conf_environme
 {
 	struct conf_environment *all;
 	struct conf_environment v = { .mode = JOB_MODE_AUTO, .keeps_figures = true };
+	int r = 0;
 
 	for (size_t i = 0; i < c->n_environments; i++) {
 		if (strcmp(c->environments[i].name, name) == 0) {
@@ -70,7 +71,9 @@ int conf_environment_get(struct conf *c, const char *name, struct conf_environme
 	c->environments = all;
 	v.name = strdup(name);
 	v.python = strdup(DEFAULT_PYTHON);
-	if (!v.name || !v.python) {
+	for (size_t i = 0; conf_default_preload[i] && r == 0; i++)
+		r = conf_strings_add(&v.preload, conf_default_preload[i], strlen(conf_default_preload[i]));
+	if (!v.name || !v.python || r < 0) {
 		environment_done(&v);
 		return -ENOMEM;
 	}
@@ -96,6 +99,7 @@ static int environment_copy(const struct conf_environment *from, struct conf *c)
 	to->limits = from->limits;
 	if (strings_copy(&from->paths, &to->paths) < 0 || strings_copy(&from->env, &to->env) < 0)
 		return -ENOMEM;
+	conf_strings_done(&to->preload); /* the default ones */
 	return strings_copy(&from->preload, &to->preload);
 }
 

@@ -66,7 +66,7 @@ struct limit_def {
 
 extern const struct limit_def limit_defs[LIMIT_DEFS];
 
-/* job_rules_init() - the contract's defaults */
+/* job_rules_init() - the defaults of cloche.ini(5) */
 void job_rules_init(struct job_rules *r);
 
 /* limit_find() - the line of that name; NULL: no such limit */

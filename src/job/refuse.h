@@ -49,7 +49,7 @@ int job_add_file_unique(struct job *j, const char *name, const void *data, size_
 /* job_set_timeout_seconds() - @value > 0 in seconds, as a request has it */
 int job_set_timeout_seconds(struct job *j, const struct job_rules *rules, double value, struct job_error *e) MUST_CHECK;
 
-/* job_timeout_words(), job_limit_words() - what is allowed, into @buf.  Return: @buf */
+/* job_timeout_words() - what is allowed, into @buf.  Return: @buf */
 const char *job_timeout_words(const struct job_rules *rules, char *buf, size_t size);
 
 /* job_environment_name_ok() - 1 to 32 of A-Z a-z 0-9 . _ -, the first no dot or dash */

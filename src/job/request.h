@@ -13,8 +13,6 @@
 #define JOB_ARGS_ENV_MAX     (UINT64_C(1) << 20)
 #define JOB_FILES_MAX        256
 #define JOB_ARTIFACTS_MAX    64
-#define JOB_ARTIFACT_BYTES   (UINT64_C(8) << 20)
-#define JOB_ARTIFACTS_BYTES  (UINT64_C(32) << 20)
 #define JOB_REQUEST_MAX      (UINT64_C(256) << 20) /* bytes of JSON that are looked at at all */
 
 enum job_network { JOB_NETWORK_LOOPBACK, JOB_NETWORK_NONE };
@@ -69,7 +67,7 @@ int job_init(struct job *j, const struct job_rules *rules) MUST_CHECK;
 void job_done(struct job *j);
 
 /*
- * job_parse() - one JSON object of the contract's section 1 to a valid job
+ * job_parse() - one JSON object, a request of cloche(1), to a valid job
  *
  * Unknown fields, duplicate keys, lone surrogates, NULs where they are not allowed, numbers that are not JSON are refused.
  * Return: 0; -EINVAL with @e filled and @ret untouched; -ENOMEM.
@@ -95,7 +93,7 @@ int job_add_env(struct job *j, const char *name, const char *value, struct job_e
 int job_add_file(struct job *j, const char *name, const void *data, size_t len, struct job_error *e) MUST_CHECK;
 int job_add_artifact(struct job *j, const char *pattern, struct job_error *e) MUST_CHECK;
 
-/* job_set_limit() - @name as in the contract's section 4, @value in its unit (bytes, seconds, CPUs, counts) */
+/* job_set_limit() - @name as in cloche.ini(5), @value in its unit (bytes, seconds, CPUs, counts) */
 int job_set_limit(struct job *j, const struct job_rules *rules, const char *name, double value,
 		  struct job_error *e) MUST_CHECK;
 
@@ -112,6 +110,6 @@ int job_check(const struct job *j, const struct job_rules *rules, struct job_err
 /* job_error_write() - {"error": {...}} as one line of JSON without newline, heap, the caller frees; NULL: no memory */
 char *job_error_write(const struct job_error *e) MUST_CHECK;
 
-/* job_mode_name(), job_network_name() - as in the contract */
+/* job_mode_name(), job_network_name() - as in cloche(1) */
 const char *job_mode_name(enum job_mode m);
 const char *job_network_name(enum job_network n);

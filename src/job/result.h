@@ -32,7 +32,7 @@ struct artifact {
 	struct job_blob body;
 };
 
-/* One result of the contract's section 2. */
+/* One result; cloche(1) tells of each field. */
 struct result {
 	enum status status;
 	int return_code;
@@ -64,10 +64,10 @@ int result_warn(struct result *r, const char *fmt, ...) PRINTF_LIKE(2, 3) MUST_C
 /* result_set_message() - replaces; Return: 0 or -ENOMEM */
 int result_set_message(struct result *r, const char *fmt, ...) PRINTF_LIKE(2, 3) MUST_CHECK;
 
-/* result_write() - the contract's object as one line of valid JSON, no newline; heap, the caller frees; NULL: no memory */
+/* result_write() - the object of cloche(1) as one line of valid JSON, no newline; heap, the caller frees; NULL: no memory */
 char *result_write(const struct result *r) MUST_CHECK;
 
-/* result_exit_status() - what `cloche run` exits with (contract section 3) */
+/* result_exit_status() - what `cloche run` exits with */
 int result_exit_status(const struct result *r);
 
 const char *status_name(enum status s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A result as the contract's JSON object; the four outputs that every caller wants stand first. */
+/* A result as the JSON object of cloche(1); the four outputs that every caller wants stand first. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>

@@ -30,7 +30,7 @@ static int fail_with(struct cloche_error *ret, const struct err *e)
 {
 	static const int codes[] = {
 		[ERR_NONE] = CLOCHE_BUG,	 [ERR_INVALID] = CLOCHE_INVALID, [ERR_NOT_FOUND] = CLOCHE_NOT_FOUND,
-		[ERR_ACCESS] = CLOCHE_ACCESS, [ERR_BUSY] = CLOCHE_BUSY,	 [ERR_HOST] = CLOCHE_HOST,
+		[ERR_ACCESS] = CLOCHE_ACCESS, [ERR_BUSY] = CLOCHE_HOST,	 [ERR_HOST] = CLOCHE_HOST,
 		[ERR_BUG] = CLOCHE_BUG,
 	};
 	size_t kind = (size_t)e->kind;

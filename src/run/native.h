@@ -11,7 +11,7 @@
  *   client -> server
  *     NATIVE_HELLO    body: uint64_t, the client's settings_digest().  Optional; answered by NATIVE_WELCOME (the server's
  *                     settings are the same) or NATIVE_DIFFERS (they are not; the connection may be used all the same)
- *     NATIVE_RUN      a request (JSON, as contract section 1 has it) and enum native_flags.  One at a time: the next message
+ *     NATIVE_RUN      a request (JSON, as cloche(1) has it) and enum native_flags.  One at a time: the next message
  *                     that is not NATIVE_INPUT may come when this one was answered by NATIVE_RESULT or NATIVE_ERROR,
  *                     and that answer was read
  *     NATIVE_INPUT    with NATIVE_STREAM_INPUT: standard input as it comes; empty: its end.  What comes too late is dropped

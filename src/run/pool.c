@@ -421,8 +421,6 @@ static int read_plan(struct pool *p, const char *setup, size_t len)
 				lists[k][n[k]++] = rec.data;
 		}
 	}
-	if (n[1] == 0)
-		p->how.modules = zygote_default_modules;
 	return 0;
 }
 

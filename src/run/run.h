@@ -15,7 +15,7 @@
  * No function here forks; the supervisor is a program of its own, started by posix_spawn.
  */
 
-/* What a Python is made of; see contract section 6. */
+/* What a Python is made of; see cloche.ini(5). */
 struct run_environment {
 	const char *name;
 	const char *python;        /* absolute path of the interpreter */

@@ -47,7 +47,7 @@ int settings_finish(struct settings *s, struct err *e) MUST_CHECK;
 void settings_done(struct settings *s);
 
 /*
- * settings_digest() - the same number for the same settings of runs ([server] is left out), never 0
+ * settings_digest() - the same number for the same settings of runs ([server], [http] and [history] are left out), never 0
  *
  * By it a caller and a server find out whether a run would be the same there.  No protection against forgery.
  */

@@ -5,6 +5,7 @@
 
 #include "base/fd.h"
 #include "base/pack.h"
+#include "job/conf.h"
 #include "run/wire.h"
 #include "sandbox/outside.h"
 
@@ -50,6 +51,8 @@ int setup_read(struct setup *s, struct err *e)
 	r = collect_names(s, WIRE_SETUP_REQUIRE, s->require, ARRAY_LEN(s->require), e);
 	return r < 0 ? r : collect_names(s, WIRE_SETUP_ALLOW, s->allow, ARRAY_LEN(s->allow), e);
 }
+
+_Static_assert(HOME_ENVS_MAX == CONF_ENVIRONMENTS_MAX, "what the configuration allows");
 
 int setup_take(struct setup *s, struct err *e)
 {

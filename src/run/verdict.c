@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the kernel's facts to the contract's words.
+ * From the kernel's facts to the words of cloche(1).
  *
  * If the main process ended by itself, that is the verdict, whatever timer fired meanwhile; else the cause that the
  * supervisor wrote down before its first SIGKILL; else the record of the OOM killer; else `signaled`.  A number is never

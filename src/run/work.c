@@ -303,7 +303,7 @@ static void refuse(int channel, struct wire_outcome *o, const struct err *e)
 	(void)send(channel, o, sizeof(*o), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Warm or cold: what the caller asks for, what this host keeps ready, and what could be told apart (contract section 7). */
+/* Warm or cold: what the caller asks for, what this host keeps ready, and what could be told apart. */
 static struct pool *choose(struct work *w, struct err *e)
 {
 	struct pool *p = w->is_probe || w->job.mode == WIRE_COLD ? NULL : pool_of(w->s, w->job.environment);

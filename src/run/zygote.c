@@ -25,12 +25,6 @@
 
 #define PID_HIGH "1000" /* one more is the first that a new zygote can have */
 
-const char *const zygote_default_modules[] = {
-	"json",      "re",     "collections", "datetime",    "random",     "math",     "hashlib",    "itertools",
-	"functools", "string", "time",        "dataclasses", "enum",       "typing",   "copy",       "operator",
-	"heapq",     "bisect", "struct",      "os",          "contextlib", "textwrap", "statistics", NULL,
-};
-
 /* OpenSSL notices a fork by the process id: the first processes of a sandbox must never have the zygote's. */
 static int raise_pids(const struct outside *o)
 {

@@ -15,9 +15,6 @@
  * job. Nothing here waits: poll sock and pidfd, and a child's status.
  */
 
-/* What every job imports soonest, and what costs a fork next to nothing. */
-extern const char *const zygote_default_modules[]; /* NULL-terminated */
-
 struct zygote_plan {
 	const char *python;         /* absolute, as a job's SANDBOX_EXEC and first SANDBOX_ARG name it */
 	const char *const *env;     /* "K=V", NULL-terminated, in a job's order; with PYTHONUNBUFFERED=1 */

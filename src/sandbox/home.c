@@ -91,7 +91,7 @@ void home_ids(struct home_ids *ret)
 	*ret = (struct home_ids) { .uid = uid, .gid = gid, .count = HOME_IDS, .is_given = 1 };
 }
 
-/* A sandbox takes up to 26 descriptors of the supervisor's, and login sessions start with 1,024.  Scripts have their
+/* A sandbox takes up to 27 descriptors of the supervisor's, and login sessions start with 1,024.  Scripts have their
  * own limit. */
 static void raise_files(void)
 {

@@ -4,7 +4,7 @@
 /*
  * Three stacked filters; the kernel takes the strictest verdict of all.
  *   B      default allow, masked argument denials
- *   A      allow by number; unknown: ENOSYS, known and refused: EPERM, foreign ABI: kill.  It still allows what the
+ *   A      allow by number; unknown: ENOSYS, known and refused: EPERM or ENOSYS, foreign ABI: kill.  It still allows what the
  *          lock-down list itself needs after it is loaded (setns, unshare of the cgroup namespace, setgroups, capset,
  *          landlock_*, seccomp, clone3, prctl PR_SET_DUMPABLE/PR_CAP_AMBIENT/PR_CAPBSET_DROP/PR_SET_SECCOMP)
  *   short  takes those away, and more by variant

@@ -6,7 +6,7 @@
 
 /*
  * What one sandbox may do, as plain data: it crosses sockets between our processes as it is.
- * Bodies (script, files, arguments) travel beside it in a sealed memfd, as a pack of the kinds below.
+ * Bodies (script, files, arguments) travel beside it, in the same message or a sealed memfd, as a pack of the kinds below.
  */
 struct sandbox_spec {
 	uint64_t memory_bytes;

@@ -33,6 +33,8 @@
  *	shared.c  their settings
  *	stats.c   what was counted, as JSON
  *	record.c  runs that have ended, into the history
+ *	log.c     lines of the log
+ *	notify.c  words for the service manager
  *
  * The way of a request: client_event() - intake() - admit_add() - admit_next() - work_start() - work_event() -
  * client_send().

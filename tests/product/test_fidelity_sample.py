@@ -62,6 +62,7 @@ def same(report, n):
 
 def test_tables_are_as_large_as_they_were():
     tables.check()
+    assert f"(`tests/fidelity/cases.py`) | {len(compare.CASES)} |" in (harness.REPO / "docs/fidelity.md").read_text()
 
 
 @pytest.mark.parametrize("script", ["import random; print(random.random())",

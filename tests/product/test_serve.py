@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from harness import forbid_processes, strict_json
+from harness import forbid_processes, strict_json, wait_for
 from serving import STREAM_OUTPUT, Native, Server, request
 
 VARIES = {"mode", "run_id", "execution_time", "cpu_time", "queue_time", "peak_memory_bytes"}
@@ -124,11 +124,27 @@ def test_env(who):
         assert here["environments"] == there["environments"] and here["server"] is None
         assert there["server"]["pid"] == s.p.pid and there["server"]["running"] == 0
         assert [e["name"] for e in here["environments"]] == ["default", "other"]
+        assert {"json", "re", "hashlib"} < set(here["environments"][0]["preload"])
         other = here["environments"][1]
         assert (other["python"], other["mode"], other["preload"]) == ("/usr/bin/python3", "cold", ["json", "os.path"])
         assert other["version"] == "%d.%d" % sys.version_info[:2] and other["zygote_age"] is None
         text = who.cloche("env", "--server", s.path).stdout.decode()
         assert "other" in text and "json os.path" in text and str(s.p.pid) in text
+
+
+@pytest.mark.parametrize("preload, mode", [(None, "cold"), ("", "warm"), ("json", "warm")])
+def test_what_is_preloaded(who, preload, mode):
+    """The modules that `cloche env` tells, by their names' effect: a script that has one of them goes cold."""
+    config = who.file("[environment default]\n" + ("" if preload is None else f"preload = {preload}\n"), "cloche.ini")
+    env = {"CLOCHE_CONFIG": str(config)}
+    with Server(who, env=env) as s, Native(s.path) as n:
+        assert wait_for(lambda: n.run(request("print(1)")).mode == "warm")
+        assert n.run(request("print(1)", script_name="statistics.py")).mode == mode
+        told = strict_json(who.cloche("env", "--json", "--server", s.path).stdout)["environments"][0]["preload"]
+        assert ("statistics" in told) == (mode == "cold")
+    shown = who.cloche("config", "check", config).stdout.decode()
+    assert who.cloche("config", "check", who.file(shown, "again.ini")).stdout.decode() == shown
+    assert ("\npreload =\n" in shown) == (preload == "")
 
 
 def test_a_missing_module_is_told(who):

@@ -295,6 +295,39 @@ static void test_check(void **state)
 	assert_string_equal(e.msg, "limits.timeout is 60: above max_timeout, which is 30");
 	takes(c, "[limits]\ntimeout = 30\n");
 	assert_int_equal(conf_check(c, &e), 0);
+	for (int i = 2; i < CONF_ENVIRONMENTS_MAX; i++) { /* with default and x */
+		char text[48];
+
+		(void)snprintf(text, sizeof(text), "[environment e%d]\ncpus = 1\n", i);
+		takes(c, text);
+	}
+	assert_int_equal(conf_check(c, &e), 0);
+	takes(c, "[environment one_more]\ncpus = 1\n");
+	assert_int_equal(conf_check(c, &e), -EINVAL);
+	assert_string_equal(e.msg, "33 environments: at most 32 are allowed");
+}
+
+/* What is set takes the default's place, nothing at all, too; a copy has it once. */
+static void test_preload(void **state)
+{
+	struct conf *c = *state;
+	const struct conf_environment *v;
+	size_t n = 0;
+
+	while (conf_default_preload[n])
+		n++;
+	assert_int_equal(c->environments[0].preload.n, n);
+	assert_string_equal(c->environments[0].preload.items[n - 1], conf_default_preload[n - 1]);
+	takes(c, "[environment default]\npreload =\n[environment x]\ncpus = 1\n[environment y]\npreload = re\n");
+	v = conf_environment(c, "default");
+	assert_non_null(v);
+	assert_int_equal(v->preload.n, 0);
+	v = conf_environment(c, "x");
+	assert_non_null(v);
+	assert_int_equal(v->preload.n, n);
+	v = conf_environment(c, "y");
+	assert_non_null(v);
+	assert_int_equal(v->preload.n, 1);
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -302,7 +335,7 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_defaults), T(test_everything), T(test_server), T(test_layers),    T(test_set_refusals),
+		T(test_defaults), T(test_everything), T(test_preload), T(test_server), T(test_layers),    T(test_set_refusals),
 		T(test_refusals), T(test_form),       T(test_untrusted), T(test_check),
 	};
 

@@ -23,6 +23,7 @@
 #include "base/fd.h"
 #include "base/macro.h"
 #include "harness.h"
+#include "job/conf.h"
 #include "sandbox/home.h"
 
 #define CONFIG_FD    201
@@ -149,7 +150,7 @@ static int outer(struct pack *config, const char *const *paths, size_t n_paths, 
 static void start_zygote(struct bench *b, char *modules)
 {
 	struct zygote_plan plan = {
-		.python = b->python, .env = environment, .modules = zygote_default_modules, .extension = EXTENSION_FD
+		.python = b->python, .env = environment, .modules = conf_default_preload, .extension = EXTENSION_FD
 	};
 	const char *list[64];
 	struct zygote_news news;
