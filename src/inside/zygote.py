@@ -104,6 +104,19 @@ def reseed():
         function()
 
 
+def clocks():
+    """What takes the time when it is imported: with a script that is its beginning."""
+    modules = sys.modules
+    if "logging" in modules:
+        logging, time = modules["logging"], modules["time"]
+        now = time.time_ns if isinstance(logging._startTime, int) else time.time
+
+        def set_start():
+            logging._startTime = now()
+
+        yield set_start
+
+
 def dress(argv, environment, is_buffered):
     """In a child, before its script: what the job brings along.  Before there is one, too, for practice."""
     sys.argv = argv[1:]
@@ -120,6 +133,12 @@ def dress(argv, environment, is_buffered):
             stream = open_stream(getattr(sys, name), fd, mode)
             setattr(sys, name, stream)
             setattr(sys, "__%s__" % name, stream)
+
+
+def dress_on_time(argv, environment, is_buffered):
+    dress(argv, environment, is_buffered)
+    for function in starts:
+        function()
 
 
 def set_environment(environment):
@@ -196,10 +215,10 @@ come_from = sources(loaded)
 rehearse()
 import gc
 
-seeds = reseeders()
+seeds, starts = reseeders(), list(clocks())
 started_with = [name + b"=" + value for name, value in sys.modules["os"].environ._data.items()]
 hide(keep)
 gc.collect()
 gc.freeze()
 new_main()  # not frozen: when its script has ended it is to be collected
-cloche.serve(dress, reseed, names_of(missing + loaded), len(missing), is_plain(loaded), come_from)
+cloche.serve(dress_on_time if starts else dress, reseed, gc.enable, gc.callbacks, names_of(missing + loaded), len(missing), is_plain(loaded), come_from)

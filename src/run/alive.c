@@ -26,9 +26,23 @@ size_t supervisor_known_walls(const struct supervisor *s, const struct wall_repo
 	return s->n_walls;
 }
 
-int supervisor_state(struct supervisor *s, struct err *e)
+/*
+ * Answers of WIRE_STATE that nobody waits for any more: there is nothing else to be heard of one that is ready.
+ * Return: as recv(): 0 at its end
+ */
+static ssize_t drop_late(struct supervisor *s)
 {
 	char byte;
+	ssize_t n;
+
+	do
+		n = recv(s->control, &byte, 1, MSG_DONTWAIT);
+	while (n > 0);
+	return n;
+}
+
+int supervisor_state(struct supervisor *s, struct err *e)
+{
 	ssize_t n;
 
 	supervisor_hear(s, false);
@@ -38,7 +52,7 @@ int supervisor_state(struct supervisor *s, struct err *e)
 	}
 	if (!s->is_ready)
 		return 0;
-	n = recv(s->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	n = drop_late(s);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) /* ECONNRESET: it left words of ours unread */
 		return err_set(e, ERR_HOST, 0, "the supervisor has ended");
 	return 1;
@@ -55,6 +69,7 @@ size_t supervisor_pools(struct supervisor *s, struct run_pool_state *ret, size_t
 	/* one that does not answer must not fill up with questions until we wait for it */
 	if (!s->is_ready || s->has_failed || poll(&room, 1, 0) != 1)
 		return 0;
+	(void)drop_late(s);
 	if (fd_send(s->control, &ask, sizeof(ask), NULL, 0) < 0)
 		return 0;
 	while (poll(&p, 1, 500) > 0) {

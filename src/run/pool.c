@@ -64,6 +64,19 @@ static void back_off(struct pool *p)
 	p->retry_ns = clock_now_ns() + (100 * NS_PER_MS << shift);
 }
 
+void pool_child_lost(struct pool *p)
+{
+	unsigned shift = p->n_lost < 8 ? p->n_lost : 8;
+
+	p->n_lost++;
+	p->refill_ns = clock_now_ns() + (10 * NS_PER_MS << shift);
+}
+
+void pool_child_parked(struct pool *p)
+{
+	p->n_lost = p->n_deaths = 0;
+}
+
 static void begin(struct pool *p)
 {
 	struct err e = { 0 };
@@ -166,26 +179,6 @@ static void settle(struct pool *p)
 		give_up(p);
 }
 
-/* A number that changes with the interpreter's file and what modules come from, as far as the zygote knows. */
-static uint64_t changed(const struct pool *p)
-{
-	const struct zygote *z = &p->zygote;
-	const char *at = z->paths;
-	uint64_t sum = 0;
-	char path[PATH_MAX];
-	struct stat st;
-
-	for (const char *name = p->how.python; name; name = at < z->paths + z->paths_len ? at : NULL) {
-		if (name == at)
-			at += strlen(at) + 1;
-		(void)snprintf(path, sizeof(path), "%d/root%.4000s", (int)z->pid, name);
-		sum *= 31;
-		if (fstatat(p->s->outside.proc, path, &st, 0) == 0)
-			sum += (uint64_t)st.st_mtim.tv_sec * NS_PER_SEC + (uint64_t)st.st_mtim.tv_nsec + st.st_ino;
-	}
-	return sum;
-}
-
 /* What was forked of a zygote that is out of date has run nothing yet: it need not. */
 static void drop_parked(struct pool *p)
 {
@@ -201,8 +194,7 @@ static void drop_parked(struct pool *p)
 /* The one that was starting serves now; what the old one has forked stays as it is, but for one that is out of date. */
 static void take_over(struct pool *p)
 {
-	/* has anything changed since this one was begun, maybe under its imports?  Then it is only the next best */
-	bool has_moved = p->zygote.pid > 0 && changed(p) != p->changed;
+	struct zygote_sources now;
 
 	settle(p);
 	unwatch(p, false);
@@ -210,14 +202,24 @@ static void take_over(struct pool *p)
 	unwatch(p, true);
 	p->zygote = p->next;
 	p->next = (struct zygote)ZYGOTE_EMPTY;
-	p->n_deaths = 0;
+	p->n_lost = 0;
 	p->why[0] = '\0';
-	p->changed = changed(p);
+	now = zygote_sources(&p->s->outside, &p->zygote, p->how.python);
+	p->changed = now.sum;
 	if (p->is_stale)
 		drop_parked(p);
-	p->is_stale = has_moved; /* the next tick begins another */
+	/* has anything changed since this one was begun, maybe under its imports?  It is the next best; the next tick begins another */
+	p->is_stale = now.newest_ns >= p->zygote.began_ns;
 	if (watch(p, false) < 0)
 		pool_lost(p, "its zygote can't be watched");
+}
+
+/* An event may be older than what is watched now: of the one that this one took the place of. */
+static bool has_ended(const struct zygote *z)
+{
+	struct pollfd end = { .fd = z->pidfd, .events = POLLIN };
+
+	return poll(&end, 1, 0) == 1;
 }
 
 void pool_event(struct supervise *s, struct watch *w, uint32_t events)
@@ -233,6 +235,8 @@ void pool_event(struct supervise *s, struct watch *w, uint32_t events)
 		if (w < p->watch || w >= p->watch + ARRAY_LEN(p->watch) || w->fd < 0)
 			continue;
 		is_next = w >= p->watch + NEXT_HEAR;
+		if ((w == &p->watch[END] && !has_ended(&p->zygote)) || (w == &p->watch[NEXT_END] && !has_ended(&p->next)))
+			return;
 		said = w == &p->watch[is_next ? NEXT_END : END] ? (int)ZYGOTE_SAID_END
 								: zygote_hear(is_next ? &p->next : &p->zygote, &news);
 		if (said == ZYGOTE_SAID_END && is_next)
@@ -255,7 +259,8 @@ static bool can_dress(const struct sandbox_spec *a, const struct sandbox_spec *b
 {
 	return a->disk_bytes == b->disk_bytes && a->disk_files == b->disk_files && a->cpu_milli == b->cpu_milli &&
 	       a->has_loopback == b->has_loopback && b->processes <= a->processes && b->open_files <= a->open_files &&
-	       (!is_sampled || b->memory_bytes <= a->memory_bytes);
+	       (!is_sampled || b->memory_bytes <= a->memory_bytes) &&
+	       (!a->cpu_ns || (b->cpu_ns && b->cpu_ns <= a->cpu_ns));
 }
 
 struct work *pool_take(struct pool *p, const struct wire_job *j)
@@ -313,6 +318,10 @@ void pool_refill(struct supervise *s)
 
 		if (!pool_is_ready(p) || s->n_works + PARKED_ROOM >= (s->max_works ? s->max_works : SANDBOX_SLOTS))
 			continue;
+		if (p->n_lost && clock_now_ns() < p->refill_ns) {
+			due_by(s, p->refill_ns);
+			continue;
+		}
 		n = count(s, p, &busy);
 		is_calm = n < p->target && clock_now_ns() >= s->answered_ns + PAUSE_NS;
 		if (n < wanted(p, busy > 0, is_calm)) {
@@ -357,7 +366,7 @@ static void drop_one(struct pool *p)
 
 static void renew(struct pool *p)
 {
-	uint64_t now = changed(p);
+	uint64_t now = zygote_sources(&p->s->outside, &p->zygote, p->how.python).sum;
 
 	if (p->zygote.forks < p->plan.max_runs && p->changed == now && !p->is_stale)
 		return; /* stale with nothing changed since: the one that was to take its place failed */

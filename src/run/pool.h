@@ -23,7 +23,9 @@ struct pool {
 	struct zygote next;      /* starting; takes its place when it is ready */
 	struct watch watch[4];   /* of zygote: its word, its end; of next: the same */
 	uint64_t retry_ns;       /* not started again before */
-	unsigned n_deaths;       /* in a row */
+	unsigned n_deaths;       /* in a row, without one child that parked */
+	uint64_t refill_ns;      /* none is made ahead before */
+	unsigned n_lost;         /* of those made ahead, in a row, that did not park */
 	unsigned target;         /* parked ones wanted now */
 	uint64_t missed_ns;      /* when a job last found none */
 	uint64_t changed;        /* of the files that it was made from; another number: they have changed */
@@ -57,5 +59,12 @@ size_t pool_state(const struct supervise *s, struct run_pool_state *ret, size_t 
 
 /* pool_lost() - its zygote is of no use any more: another is started, and whoever waits for a fork hears that there is none */
 void pool_lost(struct pool *p, const char *what);
+
+/*
+ * pool_child_lost()   - one that was made ahead is of no use: the next one comes later, ever later
+ * pool_child_parked() - a child got as far as waiting for its job: all is well
+ */
+void pool_child_lost(struct pool *p);
+void pool_child_parked(struct pool *p);
 
 void pool_end(struct supervise *s);

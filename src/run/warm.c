@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Warm runs, as far as they differ: a zygote's fork, parked until it has a job; cold where there can be none. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 
@@ -72,6 +73,7 @@ void warm_parked(struct work *w)
 		work_fail(w, &e);
 		return;
 	}
+	pool_child_parked(w->pool);
 	watch_clear(w->s, &w->watch[WATCH_STATUS]); /* whether it gets as far as its script is told by its end */
 	if (w->has_job)
 		warm_hand_over(w);
@@ -81,18 +83,31 @@ void warm_parked(struct work *w)
 		fd_close(&w->pipes[i]);
 }
 
-/* No warm child after all: what is waiting for it goes cold in the sandbox that is there; nobody waits: it is let go. */
-void warm_lost(struct work *w)
+static void leave_pool(struct work *w)
 {
-	struct err e = { 0 };
-
 	watch_clear(w->s, &w->watch[WATCH_STATUS]);
 	watch_clear(w->s, &w->watch[WATCH_SOCKET]); /* it may have parked, and its zygote not told of it */
 	fd_close(&w->child.listener);
 	fd_close(&w->child.status); /* a child that was made is waiting on it, and ends; it is still to be reaped */
 	(void)snprintf(w->outcome.note, sizeof(w->outcome.note), "%s", w->pool->why);
+	if (!w->has_job)
+		pool_child_lost(w->pool);
 	w->pool = NULL;
-	if (w->has_job && w->job.mode != WIRE_WARM && w->child.pidfd < 0 &&
+}
+
+/* No warm child after all: what is waiting for it goes cold in the sandbox that is there; nobody waits: it is let go. */
+void warm_lost(struct work *w)
+{
+	struct err e = { 0 };
+	bool may_go_cold = w->has_job && w->job.mode != WIRE_WARM;
+
+	if (w->pool)
+		leave_pool(w);
+	if (may_go_cold && w->child.pidfd >= 0) { /* when it is reaped, this is called again */
+		(void)sandbox_signal(&w->child, SIGKILL);
+		return;
+	}
+	if (may_go_cold &&
 	    sandbox_dress(&w->s->outside, &w->box, NULL, &w->job.spec, &e) == 0 && sandbox_count(&w->box, &e) == 0)
 		work_start_main(w);
 	else
@@ -102,7 +117,7 @@ void warm_lost(struct work *w)
 /* A zygote that does not answer is as good as dead: another is started, and whoever waits for this one goes cold. */
 void warm_late(struct work *w)
 {
-	if (w->child.pid == 0 && pool_is_ready(w->pool))
+	if (w->pool && w->child.pid == 0 && pool_is_ready(w->pool))
 		pool_lost(w->pool, "its zygote does not answer");
 	else
 		work_build_late(w);

@@ -98,6 +98,8 @@ static void work_free(struct work *w)
 {
 	struct supervise *s = w->s;
 
+	if (!w->has_job && w->pool && w->outcome.cause == WIRE_CAUSE_FAILED)
+		pool_child_lost(w->pool);
 	for (int i = 0; i < WATCH_MAX; i++)
 		watch_clear(s, &w->watch[i]);
 	pump_close(w);

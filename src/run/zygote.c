@@ -55,7 +55,8 @@ static int put_program(void)
 {
 	auto_fd int fd = -1;
 
-	if (unshare(CLONE_NEWNS | CLONE_NEWNET) < 0 || /* the supervisor may share its network with a sandbox */
+	/* the supervisor may share its network with a sandbox; and what a module learns of the host's name stays in all forks */
+	if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS) < 0 || sethostname(SANDBOX_NAME, strlen(SANDBOX_NAME)) < 0 ||
 	    mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=8m,nr_inodes=256") < 0)
 		return -1;
 	fd = open(ZYGOTE_SCRIPT, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -160,6 +161,7 @@ static int start(struct outside *o, unsigned env, const struct zygote_plan *plan
 	auto_fd int theirs = -1;
 	auto_fd int nothing = -1;
 	auto_fd int out = -1;
+	struct timespec now;
 	int pair[2];
 	pid_t pid;
 
@@ -181,6 +183,8 @@ static int start(struct outside *o, unsigned env, const struct zygote_plan *plan
 	z->sock = pair[0];
 	theirs = pair[1];
 	(void)fcntl(z->sock, F_SETFL, O_NONBLOCK);
+	(void)clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	z->began_ns = (uint64_t)now.tv_sec * NS_PER_SEC + (uint64_t)now.tv_nsec;
 	if (raise_pids(o) < 0)
 		return err_set(e, ERR_HOST, errno, "use up low process ids");
 	pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));

@@ -32,6 +32,7 @@ struct zygote {
 	bool is_plain;       /* all its modules are the standard library's */
 	uint32_t version;    /* PY_VERSION_HEX */
 	uint64_t started_ns; /* CLOCK_MONOTONIC */
+	uint64_t began_ns;   /* by the clock that files have their times of */
 	uint64_t forks;      /* asked for */
 	unsigned n_failed;   /* the first so many of modules can't be imported */
 	char *modules;       /* owned; names beyond a bare interpreter's, each with one NUL */
@@ -113,6 +114,18 @@ int zygote_go(struct sandbox_child *c, int bundle, const char *body, size_t len,
  * Return: NULL, or why it must go cold: a sentence's end ("env sets PYTHONHASHSEED").
  */
 const char *zygote_fits(const struct zygote *z, const char *bundle, size_t len, bool *ret_is_buffered);
+
+/*
+ * zygote_sources() - the interpreter's file and what modules come from, as they are now, as far as the zygote knows
+ *
+ * @sum is another number when one of them has changed; @newest_ns is of CLOCK_REALTIME, as @began_ns of the zygote: the last
+ * time that one of them was written, put there or changed otherwise.
+ */
+struct zygote_sources {
+	uint64_t sum;
+	uint64_t newest_ns;
+};
+struct zygote_sources zygote_sources(const struct outside *o, const struct zygote *z, const char *python);
 
 /*
  * zygote_reap_strays() - reap ended children that nobody knows: those of a zygote that died before it could tell

@@ -40,7 +40,7 @@ static bool is_read_at_start(const struct zygote *z, const char *text)
 		if (starts(text, prefixes[i]))
 			return true;
 	}
-	return false;
+	return !z->is_plain && (starts(text, "MATPLOTLIBRC=") || starts(text, "XDG_"));
 }
 
 static const char *value_in(char *const *env, const char *text)
@@ -103,8 +103,8 @@ static const char *check_file(const struct zygote *z, const char *name)
 {
 	if (is_module(z, name))
 		return "a file has the name of a module that is imported beforehand";
-	if (starts(name, ".local/"))
-		return "a file is where an interpreter looks for modules when it starts";
+	if (starts(name, ".local/") || (!z->is_plain && (name[0] == '.' || strcmp(name, "matplotlibrc") == 0)))
+		return "a file is where an interpreter or a module looks when it starts";
 	return NULL;
 }
 

@@ -147,7 +147,7 @@ static int step_proc(struct init *i)
 static int step_hostname(struct init *i)
 {
 	(void)i;
-	return sethostname("sandbox", 7);
+	return sethostname(SANDBOX_NAME, strlen(SANDBOX_NAME));
 }
 
 static int step_hide(struct init *i)

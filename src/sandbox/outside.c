@@ -41,6 +41,14 @@ int outside_know_groups(struct outside *o, struct err *e)
 	return r < 0 ? err_set(e, ERR_HOST, -r, "hear of our control groups") : 0;
 }
 
+int outside_open(int root, const char *path)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT };
+	int fd = sys_openat2(root, path, &how);
+
+	return fd < 0 ? -errno : fd;
+}
+
 /* The slot's group is kept open from run to run: to open its files takes longer than to read them. */
 static int group_take(struct outside *o, unsigned slot, struct cgroup *ret, struct err *e)
 {

@@ -57,6 +57,13 @@ int outside_build(struct home *home, struct err *e) MUST_CHECK;
 #define OUTSIDE_NETWORKS 64
 #define OUTSIDE_LANES    8
 
+/*
+ * outside_open() - @path of other files than ours, whose root is open at @root; links lead nowhere out of them
+ *
+ * Return: an O_PATH descriptor or -errno.
+ */
+int outside_open(int root, const char *path) MUST_CHECK;
+
 /* What a sandbox takes of our descriptors, with two for a moment; the first ones more, their group's for good. */
 #define SANDBOX_FDS       19
 #define SANDBOX_FDS_AWAKE 8

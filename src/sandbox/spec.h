@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define SANDBOX_NAME "sandbox" /* the host's, as scripts see it */
+
 /*
  * What one sandbox may do, as plain data: it crosses sockets between our processes as it is.
  * Bodies (script, files, arguments) travel beside it, in the same message or a sealed memfd, as a pack of the kinds below.

@@ -9,6 +9,7 @@
  */
 #include "zygote/zygote.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,6 +287,66 @@ static PyObject *take_modules(const struct server *s, PyObject *modules)
 	return all;
 }
 
+int end_learn(struct server *s)
+{
+	PyObject *name, *module;
+	Py_ssize_t at = 0;
+
+	s->sizes = calloc((size_t)PyDict_Size(s->kept), sizeof(*s->sizes));
+	if (!s->sizes)
+		return -ENOMEM;
+	while (PyDict_Next(s->kept, &at, &name, &module)) {
+		struct kept_module *m = &s->sizes[s->n_sizes];
+
+		if (!PyModule_Check(module))
+			continue;
+		m->dict = PyModule_GetDict(module);
+		m->size = PyDict_Size(m->dict);
+		m->is_last = PyUnicode_CompareWithASCIIString(name, "sys") == 0;
+		s->n_sizes++;
+	}
+	return 0;
+}
+
+/* What a script has put into modules that were there before it: the last names of each. */
+static void clear_kept(const struct server *s, bool is_last)
+{
+	for (size_t i = 0; i < s->n_sizes; i++) /* they lie far apart */
+		__builtin_prefetch((const char *)s->sizes[i].dict + sizeof(PyObject));
+	for (size_t i = s->n_sizes; i-- > 0;) {
+		const struct kept_module *m = &s->sizes[i];
+		PyObject *names;
+
+		if (m->is_last != is_last || PyDict_Size(m->dict) <= m->size)
+			continue;
+		for (size_t k = 0; is_last && k < sizeof(sys_streams) / sizeof(sys_streams[0]); k++)
+			(void)PySys_SetObject(sys_streams[k][0], Py_None); /* they are older, and gone by now */
+		names = PyDict_Keys(m->dict);
+		for (Py_ssize_t k = m->size; names && k < PyList_Size(names); k++)
+			(void)PyDict_SetItem(m->dict, PyList_GetItem(names, k), Py_None);
+		Py_XDECREF(names);
+		PyErr_Clear();
+	}
+}
+
+/* From 3.10 on. */
+PyAPI_FUNC(int) PyGC_Enable(void) __attribute__((weak));
+
+/* An interpreter's last collections happen whatever gc.disable() said, and tell no gc.callbacks. */
+static void free_gc(const struct server *s)
+{
+	PyObject *v = PyGC_Enable ? NULL : PyObject_CallFunctionObjArgs(s->enable_gc, NULL);
+	Py_ssize_t n = PyList_Check(s->gc_callbacks) ? PyList_Size(s->gc_callbacks) : 0;
+	PyObject *held = n ? PyList_GetSlice(s->gc_callbacks, 0, n) : NULL; /* for good: they go with the process */
+
+	if (PyGC_Enable)
+		(void)PyGC_Enable();
+	Py_XDECREF(v);
+	if (held)
+		(void)PyList_SetSlice(s->gc_callbacks, 0, n, NULL);
+	PyErr_Clear();
+}
+
 /* Let go of the script's modules; then of what they still hold. */
 static void clear_modules(const struct server *s, PyObject *modules)
 {
@@ -305,6 +366,7 @@ static void clear_modules(const struct server *s, PyObject *modules)
 		PyErr_Clear();
 	}
 	Py_XDECREF(names);
+	free_gc(s);
 	(void)PyGC_Collect();
 	for (Py_ssize_t i = refs ? PyList_Size(refs) : 0; i-- > 0;) {
 		PyObject *module = PyObject_CallFunctionObjArgs(PyList_GetItem(refs, i), NULL);
@@ -314,6 +376,7 @@ static void clear_modules(const struct server *s, PyObject *modules)
 		Py_XDECREF(module);
 	}
 	PyErr_Clear();
+	clear_kept(s, false);
 	(void)PyGC_Collect();
 }
 
@@ -377,8 +440,8 @@ _Noreturn void end_run(const struct server *s, PyObject *globals, PyObject *resu
 		(void)PyGC_Collect();
 		clear_sys();
 		clear_modules(s, modules);
-		flush_quietly(); /* an interpreter's streams flush themselves when they are taken apart, and say nothing
-				  */
+		flush_quietly(); /* an interpreter's flush themselves when they are taken apart, and say nothing */
+		clear_kept(s, true);
 	}
 	if (is_interrupted) { /* as a shell expects it of a program that was interrupted */
 		(void)signal(SIGINT, SIG_DFL);

@@ -119,6 +119,42 @@ static void replace_state(PyThreadState *fresh)
 	PyThreadState_Delete(old);
 }
 
+/* In every interpreter since 3.7, but not in the limited API. */
+PyAPI_FUNC(PyObject *) PyContext_CopyCurrent(void) __attribute__((weak));
+PyAPI_FUNC(int) PyContext_Enter(PyObject *) __attribute__((weak));
+
+/* What modules keep for the thread that has imported them (threading.local, context variables) is the script's thread's. */
+struct thread_values {
+	PyObject *locals;
+	PyObject *context;
+};
+
+static struct thread_values take_values(void)
+{
+	PyObject *locals = PyThreadState_GetDict();
+	struct thread_values v = { .locals = locals ? PyDict_Copy(locals) : NULL };
+
+	if (PyContext_CopyCurrent && PyContext_Enter)
+		v.context = PyContext_CopyCurrent();
+	if (v.context && PyObject_Size(v.context) == 0)
+		Py_CLEAR(v.context);
+	PyErr_Clear();
+	return v;
+}
+
+static void put_values(struct thread_values *v)
+{
+	PyObject *locals = PyThreadState_GetDict();
+
+	if (locals && v->locals)
+		(void)PyDict_Update(locals, v->locals);
+	if (v->context)
+		(void)PyContext_Enter(v->context);
+	PyErr_Clear();
+	Py_CLEAR(v->locals);
+	Py_CLEAR(v->context);
+}
+
 /*
  * A thread state that never ran anything takes the place of the one that imported the modules.
  *
@@ -129,17 +165,19 @@ static void replace_state(PyThreadState *fresh)
 static void forget_history(uint32_t version)
 {
 	PyInterpreterState *interpreter = PyInterpreterState_Get();
+	struct thread_values values = take_values();
 	PyThreadState *helper = PyThreadState_New(interpreter);
 
 	replace_state(helper);
 	if (version < VERSION_FIRST_STATE) {
 		replace_state(PyThreadState_New(interpreter));
-		return;
+	} else {
+		PyThreadState_Clear(helper);
+		(void)PyThreadState_Swap(NULL);
+		PyThreadState_Delete(helper);
+		(void)PyThreadState_Swap(PyThreadState_New(interpreter));
 	}
-	PyThreadState_Clear(helper);
-	(void)PyThreadState_Swap(NULL);
-	PyThreadState_Delete(helper);
-	(void)PyThreadState_Swap(PyThreadState_New(interpreter));
+	put_values(&values);
 }
 
 static PyObject *fail(const char *what)
@@ -222,7 +260,7 @@ static PyObject *serve(PyObject *self, PyObject *args)
 	int is_plain;
 
 	(void)self;
-	if (!PyArg_ParseTuple(args, "OOs#Ipy#", &s.dress, &s.reseed, &names, &len, &n_failed, &is_plain, &paths,
+	if (!PyArg_ParseTuple(args, "OOOOs#Ipy#", &s.dress, &s.reseed, &s.enable_gc, &s.gc_callbacks, &names, &len, &n_failed, &is_plain, &paths,
 			      &paths_len))
 		return NULL;
 	if (len > ZYGOTE_NAMES || paths_len > ZYGOTE_PATHS)
@@ -284,7 +322,7 @@ static PyObject *rehearse(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
 	{ "setup", setup, METH_NOARGS, "setup() -> the names of the modules to import, each with a NUL" },
 	{ "rehearse", rehearse, METH_VARARGS, "rehearse(path, globals): run a file as a script is run" },
-	{ "serve", serve, METH_VARARGS, "serve(dress, reseed, names, n_failed, is_plain): never returns" },
+	{ "serve", serve, METH_VARARGS, "serve(dress, reseed, gc.enable, gc.callbacks, names, n_failed, is_plain, paths): never returns" },
 	{ NULL, NULL, 0, NULL },
 };
 

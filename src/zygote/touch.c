@@ -61,6 +61,8 @@ int settle(struct server *s)
 		Py_DECREF(v);
 		touch(s);
 	}
+	if (r == 0)
+		r = end_learn(s);
 	(void)PyGC_Collect(); /* the interpreter's lists of free objects, too */
 	memory_settle(s);
 	return r;

@@ -30,13 +30,23 @@ struct server {
 	uint64_t handled;               /* those of them that are not quite the default, as in struct inside */
 	PyObject *dress;  /* dress(argv, environment, is_buffered); this and the rest owned, never given back */
 	PyObject *reseed; /* reseed() */
+	PyObject *enable_gc;    /* gc.enable() */
+	PyObject *gc_callbacks; /* gc.callbacks */
 	PyObject *kept;   /* sys.modules as it was when serving began */
+	struct kept_module *sizes; /* of each of kept: how many names it has, as far as it had been practised */
+	size_t n_sizes;
 	uint32_t version;     /* sys.hexversion */
 	struct pack sample; /* a bundle for practice: our own arguments and environment */
 	bool has_plain_hooks; /* sys.path_hooks are those of any interpreter: archives, folders */
 	size_t dict_size; /* of a dictionary object; DICT_MAX at most */
 };
 #define DICT_MAX 256
+
+struct kept_module {
+	PyObject *dict; /* borrowed of kept */
+	Py_ssize_t size;
+	bool is_last; /* sys: the interpreter lets go of it last */
+};
 
 /* child_begin() - a fresh fork: lock-down, park, run the script; never returns */
 _Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, const int *fds, size_t n_fds);
@@ -54,6 +64,9 @@ _Noreturn void end_run(const struct server *s, PyObject *globals, PyObject *resu
  * @result:  of it; taken over
  */
 void end_touch(const struct server *s, PyObject *globals, PyObject *result);
+
+/* end_learn() - what kept modules have by now is theirs; what a script puts beside it goes with the script.  Return: 0 or -errno */
+int end_learn(struct server *s);
 
 /* dress() - write @bundle's files, put on the job's clothes; where that fails it says so and ends the process */
 void dress(const struct server *s, const char *bundle, size_t len, bool is_buffered, const char *path);

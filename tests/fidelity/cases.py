@@ -304,6 +304,30 @@ while True:
         while True: pass
     except BaseException: pass
 """, SECONDS),
+    "ends with gc disabled": Case("""
+import gc
+class A:
+    def __del__(self): print('gone')
+gc.disable()
+a = A()
+a.self = a
+"""),
+    "ends with gc watched": Case("""
+import gc
+gc.callbacks.append(lambda phase, info: print(phase, info['generation']))
+class A:
+    def __del__(self): print('gone')
+a = A()
+a.self = a
+"""),
+    **{f"ends with a file kept in {name}": Case(f"""
+import {name}
+class A:
+    def __del__(self): print('gone')
+{name}.kept_file = open('left', 'w')
+{name}.kept_file.write('flushed')
+{name}.kept_object = A()
+""") for name in ("builtins", "sys", "json", "os", "typing", "__main__")},
     **{f"written with {name}": Case(text) for name, text in TEXTS.items()},
     **{f"dressed for {name}": Case(DRESS, fields, ways=IN_SANDBOX) for name, fields in DRESSES.items()},
 }

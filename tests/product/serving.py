@@ -13,7 +13,7 @@ import subprocess
 import termios
 import threading
 
-from harness import Result, processes, strict_json, tree, wait_for
+from harness import Result, cmdline, processes, strict_json, tree, wait_for
 
 HEAD = struct.Struct("=IIII")
 HELLO, RUN, INPUT, ENV, TENANT, STATS = 1, 2, 3, 4, 5, 6
@@ -136,6 +136,25 @@ class Server(Daemon):
 
 def parent(pid):
     return processes().get(pid, (0, 0))[0]
+
+
+def insides(root):
+    """The supervisors that build sandboxes, below @root; the inits that they make look alike"""
+    return [p for p in tree(root) if cmdline(p).startswith(b"cloche-supervisor\0inside")
+            and cmdline(parent(p)) == b"cloche-supervisor\0"]
+
+
+def pid_namespace(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:  # it has just ended
+        return ""
+
+
+def zygotes(root):
+    """Not their forks, which look alike but live in a sandbox's processes"""
+    ours = {pid_namespace(p) for p in insides(root)} - {""}
+    return [p for p in tree(root) if b"/tmp/main.py" in cmdline(p) and pid_namespace(p) in ours]
 
 
 def name_of(pid):

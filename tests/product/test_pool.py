@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a server keeps ready: how many, when, and with numpy and pandas in it."""
 import contextlib
+import os
+import shutil
+import subprocess
 import time
 
 import pytest
 
 import harness
 from harness import wait_for
-from serving import Native, Server, request, until_warm
+from serving import Native, Server, request, until_warm, zygotes
 
 CALM = 8
 science = pytest.mark.skipif(not harness.python_has("numpy", "pandas"),
@@ -103,6 +106,81 @@ def test_numpy_and_pandas_preloaded(sci):
     assert set(lines[0]) == {"True 6.0"}
     for drawn in lines[1:]:
         assert len(set(drawn)) == 4, drawn
+
+
+@science
+def test_nothing_of_the_host_is_preloaded(sci):
+    """pandas asks for the host's name when it is imported, and platform keeps that."""
+    script = "import os, platform, socket, pandas\nprint(platform.node(), socket.gethostname(), os.uname().nodename)"
+    assert os.uname().nodename != "sandbox"
+    for mode in "warm", "cold":
+        assert sci.run(request(script, environment="sci", mode=mode)).stdout == "sandbox sandbox sandbox\n", mode
+
+
+def test_cpu_seconds_of_parked_ones(who):
+    """What a parked process has of them can be lowered, not raised; a job that wants more gets another one."""
+    with Server(who, env={"CLOCHE_LIMITS_CPU_SECONDS": "10"}) as server, Native(server.path) as n:
+        warm(n)
+        for seconds in 60, 5, 10, 61:
+            r = n.run(request("import resource; print(resource.getrlimit(resource.RLIMIT_CPU)[1])", mode="warm",
+                              limits={"cpu_seconds": seconds}))
+            assert (r.status, r.mode) == ("ok", "warm") and seconds <= int(r.stdout) <= seconds + 2, r
+
+
+@pytest.fixture
+def failing(who):
+    """Makes a server whose default environment preloads a module with this text"""
+    with contextlib.ExitStack() as stack:
+        def start(text):
+            folder = who.folder()
+            (folder / "fails.py").write_text(text)
+            config = (f"[environment default]\npaths = {folder}\nenv.PYTHONPATH = {folder}\npreload = fails\n"
+                      "[server]\npool_min = 4\n")
+            return stack.enter_context(Server(who, env={"CLOCHE_CONFIG": str(who.file(config, "cloche.ini"))}))
+        yield start
+
+
+def test_children_that_never_park_are_made_ever_later(failing):
+    server = failing("import os\nos.register_at_fork(after_in_child=lambda: os._exit(3))\n")
+    with Native(server.path) as n:
+        time.sleep(3)
+        (default,) = n.environments()["environments"]
+        assert default["zygote_age"] and 3 <= default["zygote_runs"] < 40, default
+        r = n.run(request("print(1)"))
+        assert (r.status, r.stdout, r.mode) == ("ok", "1\n", "cold"), r
+
+
+@pytest.mark.once
+def test_a_zygote_that_dies_of_its_first_fork_is_started_ever_later(failing):
+    server = failing("import os\nos.register_at_fork(before=lambda: os._exit(3))\n")
+    seen = set()
+    end = time.monotonic() + 12
+    while time.monotonic() < end:
+        seen |= set(zygotes(server.p.pid))
+        time.sleep(0.02)
+    assert 2 <= len(seen) <= 7, seen
+    with Native(server.path) as n:
+        assert n.run(request("print(1)")).mode == "cold"
+
+
+def test_interpreters_behind_links_are_kept(who):
+    """Two environments, one with an interpreter by a link whose target the other does not have: neither is replaced."""
+    folder = who.folder() / "venv"
+    subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+    (folder / "real").mkdir()
+    shutil.copy(os.path.realpath("/usr/bin/python3"), folder / "real/python3")
+    (folder / "bin/python3").unlink()
+    (folder / "bin/python3").symlink_to(folder / "real/python3")
+    config = f"[environment default]\n[environment linked]\npython = {folder}/bin/python3\n"
+    with Server(who, env={"CLOCHE_CONFIG": str(who.file(config, "cloche.ini"))}) as server, Native(server.path) as n:
+        warm(n)
+        warm(n, environment="linked")
+        before = sorted(zygotes(server.p.pid))
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            for name in "default", "linked":
+                assert n.run(request("print(1)", environment=name)).mode == "warm"
+        assert len(before) == 2 and sorted(zygotes(server.p.pid)) == before
 
 
 @science

@@ -16,16 +16,10 @@ import pytest
 
 import harness
 from harness import cmdline, tree, wait_for
-from serving import Native, Server, parent, request
+from serving import Native, Server, insides, request, zygotes
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 TIMEOUT = 4.0  # in which the supervisor can be found and stopped
-
-
-def insides(root):
-    """The supervisors that build sandboxes, below @root; the inits that they make look alike"""
-    return [p for p in tree(root) if cmdline(p).startswith(b"cloche-supervisor\0inside")
-            and cmdline(parent(p)) == b"cloche-supervisor\0"]
 
 
 def stop_inside(root):
@@ -34,19 +28,6 @@ def stop_inside(root):
     for pid in found:
         os.kill(pid, signal.SIGSTOP)
     return found
-
-
-def pid_namespace(pid):
-    try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
-    except OSError:  # it has just ended
-        return ""
-
-
-def zygotes(root):
-    """Not their forks, which look alike but live in a sandbox's processes"""
-    ours = {pid_namespace(p) for p in insides(root)} - {""}
-    return [p for p in tree(root) if b"/tmp/main.py" in cmdline(p) and pid_namespace(p) in ours]
 
 
 @pytest.mark.once
@@ -98,6 +79,23 @@ def test_a_server_replaces_it(hasty):
             r = n.run(request("print(2)"))
             assert (r.status, r.stdout) == ("ok", "2\n"), r
         assert wait_for(lambda: not set(first) & set(tree(server.p.pid))), "the stuck one is ended"
+
+
+@pytest.mark.once
+def test_a_late_answer_hides_no_death(hasty):
+    """Who asks what is kept ready waits half a second; what comes later is no sign of life."""
+    with Server(hasty) as server, Native(server.path) as n:
+        assert n.run(request("print(1)")).stdout == "1\n"
+        first = stop_inside(server.p.pid)
+        assert n.environments()["environments"][0]["zygote_age"] is None
+        for pid in first:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(0.3)
+        assert n.environments()["environments"][0]["zygote_age"] is not None
+        for pid in first:
+            os.kill(pid, signal.SIGKILL)
+        assert wait_for(lambda: insides(server.p.pid) and not set(first) & set(insides(server.p.pid)))
+        assert n.run(request("print(2)")).stdout == "2\n"
 
 
 @pytest.mark.once

@@ -134,6 +134,30 @@ def test_module_from_a_folder(tmp_path, modules):
     assert [what(line)["out"] for line in lines] == ["loud\npreloaded\n", "preloaded\n"], done.stderr
 
 
+def test_what_a_module_keeps_for_its_thread_stays(tmp_path, modules):
+    """threading.local, context variables, decimal's context: the script's thread is the one that imports it."""
+    text = ("import contextvars, decimal, threading\nlocal = threading.local()\nlocal.v = 'local'\n"
+            "var = contextvars.ContextVar('var', default='unset')\nvar.set('set')\ndecimal.getcontext().prec = 7\n"
+            "class Look:\n"
+            "    def __str__(self):\n"
+            "        here = [getattr(local, 'v', None), var.get(), decimal.Decimal(1) / 3, len(contextvars.copy_context())]\n"
+            "        t = threading.Thread(target=lambda: here.extend([getattr(local, 'v', None), var.get()]))\n"
+            "        t.start()\n        t.join()\n        return repr(here)\n"
+            "x = Look()\n")
+    lines, done = preloading(tmp_path, modules, "keeps", text)
+    cold, warm = (what(line) for line in lines)
+    assert cold == warm and "['local', 'set', Decimal('0.3333333'), 2, None, 'unset']" in cold["out"], (cold, warm, done.stderr)
+
+
+def test_logging_begins_with_the_script(tmp_path):
+    text = ("import logging, time\nrecord = logging.makeLogRecord({})\n"
+            "print(0 <= record.relativeCreated < 500, 0 <= time.time() - float(logging._startTime) < 60)")
+    (tmp_path / "wait").mkdir()
+    first = "import time\ntime.sleep(1)"
+    lines, _ = run(written(tmp_path, {"0.py": first, "1.py": text}), "-m", "logging")
+    assert [what(line)["out"] for line in lines][2:] == ["True True\n"] * 2
+
+
 @pytest.mark.parametrize("text", ["1 / 0", "import sys\nsys.exit('enough')", "x = ("])
 def test_module_that_fails_is_left_out(tmp_path, modules, text):
     lines, done = preloading(tmp_path, modules, "fails", text)
