@@ -119,7 +119,7 @@ const char *zygote_fits(const struct zygote *z, const char *bundle, size_t len, 
  * zygote_sources() - the interpreter's file and what modules come from, as they are now, as far as the zygote knows
  *
  * @sum is another number when one of them has changed; @newest_ns is of CLOCK_REALTIME, as @began_ns of the zygote: the last
- * time that one of them was written, put there or changed otherwise.
+ * time that one of them was written, put there or changed otherwise (what is to come, by a clock that was set, is left out).
  */
 struct zygote_sources {
 	uint64_t sum;

@@ -29,8 +29,10 @@ struct zygote_sources zygote_sources(const struct outside *o, const struct zygot
 	const char *at = z->paths;
 	char path[32];
 	auto_fd int root = -1;
+	struct timespec now;
 	struct stat st;
 
+	(void)clock_gettime(CLOCK_REALTIME, &now);
 	(void)snprintf(path, sizeof(path), "%d/root", (int)z->pid);
 	root = openat(o->proc, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	for (const char *name = python; root >= 0 && name; name = at < z->paths + z->paths_len ? at : NULL) {
@@ -40,7 +42,7 @@ struct zygote_sources zygote_sources(const struct outside *o, const struct zygot
 		if (look_at(root, name, &st) < 0)
 			continue;
 		all.sum += ns_of(&st.st_mtim) + st.st_ino;
-		if (ns_of(&st.st_ctim) > all.newest_ns)
+		if (ns_of(&st.st_ctim) > all.newest_ns && ns_of(&st.st_ctim) <= ns_of(&now))
 			all.newest_ns = ns_of(&st.st_ctim);
 	}
 	return all;

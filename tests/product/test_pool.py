@@ -158,7 +158,7 @@ def test_a_zygote_that_dies_of_its_first_fork_is_started_ever_later(failing):
     while time.monotonic() < end:
         seen |= set(zygotes(server.p.pid))
         time.sleep(0.02)
-    assert 2 <= len(seen) <= 7, seen
+    assert 2 <= len(seen) <= 8, seen  # of a dozen seconds
     with Native(server.path) as n:
         assert n.run(request("print(1)")).mode == "cold"
 
