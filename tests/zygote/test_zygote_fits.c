@@ -149,6 +149,24 @@ static void test_counts(void **state)
 	assert_non_null(ask(&z, &cpus, &is_buffered));
 }
 
+/* What modules from outside the standard library, matplotlib first of all, read when they are imported. */
+static void test_configuration_of_modules(void **state)
+{
+	const struct change changes[] = { { .file = "matplotlibrc" }, { .file = ".config/matplotlib/matplotlibrc" },
+					  { .file = ".matplotlib/x" }, { .env = "MATPLOTLIBRC=/tmp/x" },
+					  { .env = "XDG_CONFIG_HOME=/tmp/x" } };
+	struct zygote z = zygote();
+	bool is_buffered;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
+		z.is_plain = true;
+		assert_null(ask(&z, &changes[i], &is_buffered));
+		z.is_plain = false;
+		assert_non_null(ask(&z, &changes[i], &is_buffered));
+	}
+}
+
 static void test_no_bundle(void **state)
 {
 	struct zygote z = zygote();
@@ -163,7 +181,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain),  cmocka_unit_test(test_files),     cmocka_unit_test(test_variables),
-		cmocka_unit_test(test_counts), cmocka_unit_test(test_no_bundle),
+		cmocka_unit_test(test_counts), cmocka_unit_test(test_configuration_of_modules), cmocka_unit_test(test_no_bundle),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
