@@ -221,4 +221,5 @@ hide(keep)
 gc.collect()
 gc.freeze()
 new_main()  # not frozen: when its script has ended it is to be collected
-cloche.serve(dress_on_time if starts else dress, reseed, gc.enable, gc.callbacks, names_of(missing + loaded), len(missing), is_plain(loaded), come_from)
+cloche.serve(dress_on_time if starts else dress, reseed, gc.enable, gc.callbacks, names_of(missing + loaded), len(missing),
+             is_plain(loaded), come_from)

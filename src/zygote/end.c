@@ -296,37 +296,45 @@ int end_learn(struct server *s)
 	if (!s->sizes)
 		return -ENOMEM;
 	while (PyDict_Next(s->kept, &at, &name, &module)) {
-		struct kept_module *m = &s->sizes[s->n_sizes];
+		bool is_sys = PyUnicode_CompareWithASCIIString(name, "sys") == 0;
+		struct kept_module *m = is_sys ? &s->sys : &s->sizes[s->n_sizes];
 
 		if (!PyModule_Check(module))
 			continue;
 		m->dict = PyModule_GetDict(module);
 		m->size = PyDict_Size(m->dict);
-		m->is_last = PyUnicode_CompareWithASCIIString(name, "sys") == 0;
-		s->n_sizes++;
+		s->n_sizes += !is_sys;
 	}
 	return 0;
 }
 
-/* What a script has put into modules that were there before it: the last names of each. */
-static void clear_kept(const struct server *s, bool is_last)
+/* What a script has put into a module that was there before it: the last of its names. */
+static void drop_new(const struct kept_module *m)
 {
-	for (size_t i = 0; i < s->n_sizes; i++) /* they lie far apart */
-		__builtin_prefetch((const char *)s->sizes[i].dict + sizeof(PyObject));
-	for (size_t i = s->n_sizes; i-- > 0;) {
-		const struct kept_module *m = &s->sizes[i];
-		PyObject *names;
+	PyObject *names = PyDict_Keys(m->dict);
 
-		if (m->is_last != is_last || PyDict_Size(m->dict) <= m->size)
-			continue;
-		for (size_t k = 0; is_last && k < sizeof(sys_streams) / sizeof(sys_streams[0]); k++)
-			(void)PySys_SetObject(sys_streams[k][0], Py_None); /* they are older, and gone by now */
-		names = PyDict_Keys(m->dict);
-		for (Py_ssize_t k = m->size; names && k < PyList_Size(names); k++)
-			(void)PyDict_SetItem(m->dict, PyList_GetItem(names, k), Py_None);
-		Py_XDECREF(names);
-		PyErr_Clear();
+	for (Py_ssize_t i = m->size; names && i < PyList_Size(names); i++)
+		(void)PyDict_SetItem(m->dict, PyList_GetItem(names, i), Py_None);
+	Py_XDECREF(names);
+	PyErr_Clear();
+}
+
+static void clear_kept(const struct server *s)
+{
+	for (size_t i = s->n_sizes; i-- > 0;) {
+		if (PyDict_Size(s->sizes[i].dict) > s->sizes[i].size)
+			drop_new(&s->sizes[i]);
 	}
+}
+
+/* Its streams are older than what a script adds, and gone by then. */
+static void clear_kept_sys(const struct server *s)
+{
+	if (PyDict_Size(s->sys.dict) <= s->sys.size)
+		return;
+	for (size_t i = 0; i < sizeof(sys_streams) / sizeof(sys_streams[0]); i++)
+		(void)PySys_SetObject(sys_streams[i][0], Py_None);
+	drop_new(&s->sys);
 }
 
 /* From 3.10 on. */
@@ -376,7 +384,7 @@ static void clear_modules(const struct server *s, PyObject *modules)
 		Py_XDECREF(module);
 	}
 	PyErr_Clear();
-	clear_kept(s, false);
+	clear_kept(s);
 	(void)PyGC_Collect();
 }
 
@@ -441,7 +449,7 @@ _Noreturn void end_run(const struct server *s, PyObject *globals, PyObject *resu
 		clear_sys();
 		clear_modules(s, modules);
 		flush_quietly(); /* an interpreter's flush themselves when they are taken apart, and say nothing */
-		clear_kept(s, true);
+		clear_kept_sys(s);
 	}
 	if (is_interrupted) { /* as a shell expects it of a program that was interrupted */
 		(void)signal(SIGINT, SIG_DFL);

@@ -20,6 +20,12 @@
  * is done ahead, so that a run has less to do), end.c (an interpreter's end).
  */
 
+/* How many names a module has, before there was a script. */
+struct kept_module {
+	PyObject *dict; /* borrowed of kept */
+	Py_ssize_t size;
+};
+
 struct server {
 	int tasks;  /* owned; /proc/self/task */
 	int pid_ns; /* owned; our own */
@@ -33,20 +39,15 @@ struct server {
 	PyObject *enable_gc;    /* gc.enable() */
 	PyObject *gc_callbacks; /* gc.callbacks */
 	PyObject *kept;   /* sys.modules as it was when serving began */
-	struct kept_module *sizes; /* of each of kept: how many names it has, as far as it had been practised */
+	struct kept_module *sizes; /* owned; of each of kept but sys */
 	size_t n_sizes;
+	struct kept_module sys; /* apart: an interpreter lets go of it last */
 	uint32_t version;     /* sys.hexversion */
 	struct pack sample; /* a bundle for practice: our own arguments and environment */
 	bool has_plain_hooks; /* sys.path_hooks are those of any interpreter: archives, folders */
 	size_t dict_size; /* of a dictionary object; DICT_MAX at most */
 };
 #define DICT_MAX 256
-
-struct kept_module {
-	PyObject *dict; /* borrowed of kept */
-	Py_ssize_t size;
-	bool is_last; /* sys: the interpreter lets go of it last */
-};
 
 /* child_begin() - a fresh fork: lock-down, park, run the script; never returns */
 _Noreturn void child_begin(const struct server *s, const struct zygote_fork *f, const int *fds, size_t n_fds);

@@ -152,7 +152,6 @@ def test_what_a_module_keeps_for_its_thread_stays(tmp_path, modules):
 def test_logging_begins_with_the_script(tmp_path):
     text = ("import logging, time\nrecord = logging.makeLogRecord({})\n"
             "print(0 <= record.relativeCreated < 500, 0 <= time.time() - float(logging._startTime) < 60)")
-    (tmp_path / "wait").mkdir()
     first = "import time\ntime.sleep(1)"
     lines, _ = run(written(tmp_path, {"0.py": first, "1.py": text}), "-m", "logging")
     assert [what(line)["out"] for line in lines][2:] == ["True True\n"] * 2
